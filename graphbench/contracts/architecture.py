@@ -232,7 +232,7 @@ class Architecture(_ChecksOptions):
     edge_dim: int = 0
     #: Why a training step forces a host-device sync, such as a draw that decides shapes; "" if it does not.
     waits_for_device: str = ""
-    #: Number of the next model in this process; copies of a model and forked workers share its number.
+    #: Counter of the models in this process; copies of a model and forked workers share its number.
     _numbers = itertools.count()
 
     def __init__(self, spec: BenchmarkSpec, dim: int) -> None:

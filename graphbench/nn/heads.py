@@ -36,7 +36,7 @@ class HeadConfig:
         dropout: probability on hidden layers.
         activation: of hidden layers, relu or gelu.
         edge_input: input of edge predictions: only the two "ends", or "all" that is known about an edge.
-        symmetric: predict the same for both directions of an edge; None does so if the benchmark's targets are equal.
+        symmetric: predict the same for both directions of an edge; None: if the benchmark's targets are the same.
 
     Examples:
         >>> [tuple(layer.weight.shape) for layer in HeadConfig(num_layers=3, width="halving").mlp(16, 1).layers]

@@ -89,7 +89,7 @@ def _batches(benchmark: Benchmark, split: str) -> Iterator[GraphBatch]:
 
 
 def check_batch(spec: BenchmarkSpec, batch: GraphBatch) -> None:
-    """Check that a batch has exactly the fields that its specification promises.
+    """Check that a batch has what its specification promises, and nothing that it excludes.
 
     Raises:
         AssertionError: says what was expected and what was found.

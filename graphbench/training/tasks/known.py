@@ -92,8 +92,8 @@ class TargetErrors(OwnMetric):
 class ScaledError(TargetErrors):
     """The mean over targets of their errors, each divided by the target's standard deviation in training.
 
-    Targets count equally whatever their unit; those without a known row do not count. `deviations` returns the
-    deviations `[T]`, and `transform` is first applied to predictions and targets `[rows, T]`.
+    Targets count equally whatever their unit; those without a known row do not count. Predictions and targets
+    `[rows, T]` first go through `transform`; `deviations` returns the deviations `[T]` of targets after it.
 
     Examples:
         >>> metric = ScaledError(lambda: torch.tensor([1.0, 100.0]), 2)

@@ -31,7 +31,7 @@ _POINTWISE: dict[str, Callable[[Tensor], Tensor]] = {
 }
 #: Buffers that stay in float64, whatever the precision of the weights.
 _EXACT = ("offset", "scale", "deviation")
-#: Ratio of offset to deviation above which predictions are returned in float64: float32 has only 7 digits.
+#: Offset in deviations above which predictions are returned in float64: it uses 3 of float32's 7 digits.
 _DIGITS = 1e3
 #: Maximum number of targets that a log line names; the others are counted.
 _MAX_NAMED = 8
