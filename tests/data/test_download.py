@@ -179,10 +179,10 @@ def test_archive_of_other_content_is_told(network, tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"<html>not found</html>", r"no whole zip archive \(BadZipFile"),
-        (b"", "no whole zip archive"),
-        (ARCHIVE[:-100], "no whole zip archive"),
-        (altered(), "no whole zip archive"),
+        (b"<html>not found</html>", r"not a whole zip file \(BadZipFile"),
+        (b"", "not a whole zip file"),
+        (ARCHIVE[:-100], "not a whole zip file"),
+        (altered(), "not a whole zip file"),
         (packed(("other.pt", b"x")), r"holds no set/a\.pt, but other\.pt"),
         (packed(), "but nothing"),
     ],
