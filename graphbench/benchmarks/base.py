@@ -136,7 +136,7 @@ class GraphBenchmark(Benchmark):
 
         Returns:
             A table for each of "train", "val" and "test", or its parts (an iterable of tables) if it is larger than
-            memory. float64 columns are stored as float32, except for the targets `y`, which models center first. Whole
+            memory. float64 columns are stored as float32, except for the targets `y`, which models centre first. Whole
             tables get the smallest integer dtypes; parts must already have the dtypes to store.
         """
 

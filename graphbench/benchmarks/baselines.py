@@ -45,7 +45,7 @@ def constant_answer(train: GraphTable, spec: BenchmarkSpec) -> tuple[str, np.nda
 def predict_by_features(tables: Mapping[str, GraphTable], spec: BenchmarkSpec) -> dict[str, dict[str, np.ndarray]]:
     """Predict validation and test edges by logistic or ridge regression on their features.
 
-    Categories are one-hot and numbers standardized. At most 100,000 training edges are used, and no columns with more
+    Categories are one-hot and numbers standardised. At most 100,000 training edges are used, and no columns with more
     than 256 categories.
 
     Returns:
@@ -61,7 +61,7 @@ def predict_by_features(tables: Mapping[str, GraphTable], spec: BenchmarkSpec) -
         return {}
     features = _features(tables["train"], spec, rows)
     mean, deviation = features.mean(0), features.std(0)
-    # Standardized, since both regressions penalize the weight of a column by its scale.
+    # Standardised, since both regressions penalise the weight of a column by its scale.
     scaled = lambda values: (values - mean) / np.where(deviation > 0, deviation, 1.0)  # noqa: E731
     inputs = {split: scaled(_features(tables[split], spec)) for split in ("val", "test")}
     if spec.num_classes is None:

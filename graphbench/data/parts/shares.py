@@ -17,7 +17,7 @@ PART_ROWS = 1 << 16
 _ARRAY = ("SLURM_ARRAY_TASK_ID", "SLURM_ARRAY_TASK_MIN", "SLURM_ARRAY_TASK_MAX", "SLURM_ARRAY_TASK_COUNT")
 _TORCHRUN, _SRUN = ("RANK", "WORLD_SIZE"), ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS")
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
-#: Variables by which Lightning recognizes a process as one of several that train together.
+#: Variables by which Lightning recognises a process as one of several that train together.
 _OF_RANKS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "GROUP_RANK", "TORCHELASTIC_RUN_ID", "SLURM_NTASKS", "SLURM_PROCID")
 
 
