@@ -44,9 +44,9 @@ class ElectricFlow(GraphBenchmark):
     epoch is `steps_per_epoch` steps. `graph_seed` determines the validation and test graphs, and the train split that
     diagnostics and `predict_split=train` read and `fresh=False` trains on.
 
-    A batch has resistances `edge_dense [num_edges, 1]` (every edge in both directions), demands `x_dense [num_nodes,
-    k]` and targets `y [num_nodes, k]`. Eigenvectors need no demands; their targets are v_1, v_2, ... in ascending order
-    of eigenvalues, with the constant v_1, as in the paper's loss_1-5 and loss_1-10.
+    A batch has resistances `edge_dense [num_edges, 1]` (every edge in both directions), demands
+    `x_dense [num_nodes, k]` and targets `y [num_nodes, k]`. Eigenvectors need no demands; their targets are v_1, v_2,
+    ... in ascending order of eigenvalues, with the constant v_1, as in the paper's loss_1-5 and loss_1-10.
 
     Args:
         family: FC, CSL, ER (Erdős-Rényi), grid (the most square one) or regular; the last three are connected.

@@ -97,8 +97,8 @@ class OpenADMET(Molecules):
 
     Test molecules of `expansionrx` and the antiviral challenges were made later than those of training, and those of
     `pxr` are analogues made after its screen. Validation molecules are cut from training. Endpoints that are not
-    logarithms become targets `log10(y + 1)`, with negative y counted as 0, as in the challenges, and are called `log
-    KSOL` and so on. `expansionrx` and `pxr` were ranked by the mean over endpoints of the MAE divided by the mean
+    logarithms become targets `log10(y + 1)`, with negative y counted as 0, as in the challenges, and are called
+    `log KSOL` and so on. `expansionrx` and `pxr` were ranked by the mean over endpoints of the MAE divided by the mean
     deviation of the test values. It is available as the metric RAE (`--model.metrics+=RAE`).
 
     Args:

@@ -36,8 +36,8 @@ class LargeScaleChallenge(MoleculeBenchmark):
     is also used for validation, as for most published figures.
 
     Args:
-        held_out: training molecules that validate.
-        split_seed: of their choice.
+        held_out: training molecules used for validation.
+        split_seed: seed of their choice.
         options: see `GraphBenchmark`.
     """
 
@@ -110,8 +110,8 @@ class PCQM4Mv2(LargeScaleChallenge):
     """3,452,151 labelled molecules of PubChemQC and their HOMO-LUMO gaps in eV (OGB-LSC, NeurIPS 2021 to 2022).
 
     Args:
-        held_out: training molecules that validate; the test split is the challenge's validation split.
-        split_seed: of their choice.
+        held_out: training molecules used for validation; the test split is the challenge's validation split.
+        split_seed: seed of their choice.
         options: see `GraphBenchmark`.
     """
 
@@ -127,8 +127,8 @@ class PCQM4M(LargeScaleChallenge):
     It is superseded by `PCQM4Mv2`, and serves for comparison with results published on it (DeepGraph, Graphormer).
 
     Args:
-        held_out: training molecules that validate; the test split is the challenge's validation split.
-        split_seed: of their choice.
+        held_out: training molecules used for validation; the test split is the challenge's validation split.
+        split_seed: seed of their choice.
         options: see `GraphBenchmark`.
     """
 

