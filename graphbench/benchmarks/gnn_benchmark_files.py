@@ -78,6 +78,6 @@ def _table(graphs: Sequence[Graph], convert: Convert, most_nodes: int) -> GraphT
     ends = torch.cat(edges)
     # Check before the cast to a byte, which could turn a wrong number into a valid one.
     if len(ends) and not 0 <= int(ends.min()) <= int(ends.max()) < most_nodes:
-        raise ValueError("edge_index has nodes that do not exist")
+        raise ValueError("edge_index leads to nodes that do not exist")
     columns["edge_index"] = (ends.to(torch.uint8 if most_nodes <= _BYTE_NODES else torch.int16), EDGE)
     return make_table(columns, nodes, rows[EDGE])

@@ -57,17 +57,17 @@ def fetch(
     """Download `folder/file` unless it exists, and return its path.
 
     Args:
-        url: of the file; http becomes https.
-        folder: of the file; created where it is missing.
+        url: address of the file; http becomes https.
+        folder: folder of the file; created if missing.
         file: its name there.
         what: name of the data set ("ZINC"), for messages and the progress bar.
-        sha256: of its content, in hexadecimal; an existing file must have it as well.
+        sha256: checksum of its content, in hexadecimal; an existing file must have it as well.
         md5: the same, for publishers that give no better checksum.
         others: name -> address of further files that `folder` will need, so that one message lists them all.
         advice: for a machine without a network, in whole sentences.
 
     Raises:
-        MissingData: it could not be fetched; the message says from where to get it and where to put it.
+        MissingData: it could not be fetched; the message says where to get it and where to put it.
         CorruptData: its checksum is not the published one, or differs from that of the first download.
 
     Examples:
@@ -111,19 +111,19 @@ def fetch_members(
     downloaded one, which is not kept.
 
     Args:
-        url: of the archive; http becomes https.
-        folder: of the files; created where it is missing.
+        url: address of the archive; http becomes https.
+        folder: folder of the files; created if missing.
         members: name in `folder` -> path inside the archive.
         what: name of the data set ("ZINC"), for messages and the progress bar.
         archive: its file name; by default the last part of `url`.
         archive_folder: folder of an archive that was put there by hand, and of `others`; `folder` by default.
-        sha256: of the archive, in hexadecimal.
+        sha256: checksum of the archive, in hexadecimal.
         md5: the same, for publishers that give no better checksum.
         others: name -> address of further files that `folder` will need, so that one message lists them all.
         advice: for a machine without a network, in whole sentences.
 
     Raises:
-        MissingData: it could not be fetched; the message says from where to get it and where to put it.
+        MissingData: it could not be fetched; the message says where to get it and where to put it.
         CorruptData: the archive is damaged, is not the published or first fetched one, exceeds the limits of
             `graphbench.data.archives`, or an existing file changed since it was fetched.
 
@@ -187,9 +187,9 @@ def _alone(folder: Path, what: str, complete: Callable[[], bool]) -> Iterator[bo
     """Let one process at a time write files into a folder; yield whether they are missing.
 
     Args:
-        folder: created where it is missing. If its files exist, nothing is written and no process waits.
+        folder: the folder; created if missing. If its files exist, nothing is written and no process waits.
         what: name of the data set, for the warning of waiting processes.
-        complete: tells whether the files exist.
+        complete: returns whether the files exist.
 
     Raises:
         MissingData: they are missing, and this user may not write there, or the disk is full.
@@ -263,7 +263,7 @@ def _download(url: str, path: Path, what: str, remedy: str) -> None:
                     file.write(block)
                     advance(len(block))
                     if file.tell() > MOST_BYTES:
-                        raise HTTPException(f"there is no end after {MOST_BYTES >> 30} GB")
+                        raise HTTPException(f"no end after {MOST_BYTES >> 30} GB")
             if length is not None and file.tell() != int(length):
                 raise HTTPException(f"the connection ended after {file.tell():,} of {int(length):,} bytes")
     except (OSError, HTTPException) as error:
@@ -275,7 +275,7 @@ def extract(archive: Path, folder: Path, members: Mapping[str, str] | Iterable[s
 
     Args:
         archive: the zip file.
-        folder: of the files; created where it is missing.
+        folder: folder of the files; created if missing.
         members: name in `folder` -> path inside the archive, or only the paths, whose last parts are the names.
 
     Raises:
@@ -304,7 +304,7 @@ def _recorded(folder: Path) -> dict[str, str]:
     except FileNotFoundError:
         return {}
     except (OSError, UnicodeDecodeError) as error:
-        raise CorruptData(f"{folder / SUMS} cannot be read ({error}). Delete it where the files are right.") from error
+        raise CorruptData(f"{folder / SUMS} cannot be read ({error}). Delete it if the files are right.") from error
     return {name: checksum for checksum, _, name in (line.partition("  ") for line in lines) if name}
 
 

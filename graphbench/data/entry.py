@@ -170,7 +170,7 @@ class Entry:
     """An opened entry.
 
     Args:
-        folder: of the entry.
+        folder: folder of the entry.
         arrays: name -> array, in memory or memory-mapped; read-only.
         meta: JSON values that the builder stored with the arrays.
         checksums: name -> SHA-256 of the array's bytes.

@@ -130,7 +130,7 @@ def open_table(
     notes: list[str] = []
     separator, header, read = open_format(path, suffix, key, [key] if key else optional, notes)
     if not header:
-        raise BadInput(f"{path}: the file has no {what}.")
+        raise BadInput(f"{path}: the file holds no {what}.")
     is_record = suffix in RECORDS  # the first column is not a property, whatever the properties are called
     places = {key: 0} if is_record else {}
     # Locate the key first, so that training refuses a file with the same words as prediction

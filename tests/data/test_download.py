@@ -331,7 +331,7 @@ def test_a_download_without_end_is_ended(server, tmp_path, monkeypatch):
     monkeypatch.setattr(download, "_SCHEMES", ("http",))
     monkeypatch.setattr(download, "MOST_BYTES", 1000)
     contents["/x"] = CONTENT
-    with pytest.raises(MissingData, match="there is no end"):
+    with pytest.raises(MissingData, match="no end after"):
         fetch(f"{address}/x", tmp_path, "x.bin", what="Set")
     assert everything(tmp_path) == []
 

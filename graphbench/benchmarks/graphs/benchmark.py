@@ -294,7 +294,7 @@ class Graphs(GraphInputs):
         if level in (NODE, EDGE) and bound_arrays(raw, target):
             raise BadInput(
                 f"{raw.origin}: targets of {', '.join(target.names)} are bounds (such as >10), which are trained on "
-                f"where whole graphs are split (split_level=graph), and here the {level}s are."
+                f"if whole graphs are split (split_level=graph), and here the {level}s are."
             )
 
     def _apply(self, entry: Entry, metric: str | None, loss: str | None) -> None:

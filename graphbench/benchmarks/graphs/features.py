@@ -155,8 +155,8 @@ class FeatureRequest:
         used = {column.name for plan in plans.values() for column in plan.columns}
         if idle := [name for name in (*self.categorical, *self.continuous) if name not in used]:
             raise BadInput(
-                f"categorical and continuous say how features are read, but {idle[0]} is none here. Name it in "
-                "node_features, edge_features or graph_features, too."
+                f"categorical and continuous say how features are read, but {idle[0]} is none here. Also name it in "
+                "node_features, edge_features or graph_features."
             )
         return plans
 
@@ -197,7 +197,7 @@ class FeatureRequest:
             _refuse_infinite(raw, level, name, values)
             return FeatureColumn(name, width)
         if values.dtype.kind == "f":
-            _refuse(raw, level, name, ~(np.isfinite(values) & (values % 1 == 0)), "is no whole number")
+            _refuse(raw, level, name, ~(np.isfinite(values) & (values % 1 == 0)), "is not an integer")
         _refuse(
             raw, level, name, values < 0, "is negative; categories count from 0. Read it as a number with "
             f"--data.continuous '[{name}]'",
@@ -258,7 +258,7 @@ def feature_arrays(raw: RawGraphs, plan: FeaturePlan) -> tuple[np.ndarray | None
         rows = as_rows(values)
         if column.sizes:
             if rows.dtype.kind == "f":
-                _refuse(raw, plan.level, column.name, ~(np.isfinite(rows) & (rows % 1 == 0)), "is no whole number")
+                _refuse(raw, plan.level, column.name, ~(np.isfinite(rows) & (rows % 1 == 0)), "is not an integer")
             unknown = (rows < 0) | (rows >= np.array(column.sizes))
             _refuse(raw, plan.level, column.name, unknown, "is none of the known categories")
             coded.append(rows.astype(np.int64, copy=False))

@@ -137,7 +137,7 @@ def summary_rows(
     what = ", ".join(_shorten(target.names)) if target.names else f"{facts['num_links']:,} pairs of nodes"
     rows.append(("target", what, "--data.target"))
     if target.level == "link" and facts["num_negatives"]:
-        why = "of your own: trained on where a batch has some, else sampled; ogb_MRR and ogb_hits@K rank against them"
+        why = "your own: trained on if a batch has some, else sampled; ogb_MRR and ogb_hits@K rank against them"
         rows.append(("wrong pairs", f"{facts['num_negatives']:,}", why))
     rows.append(("task", spec.task, f"{target.why}; --data.task"))
     if spec.num_classes is not None:

@@ -18,7 +18,7 @@ from graphbench.tables.cells import RULE, Missing, as_number, split_signs
 _SHOWN = 8  # words that a message names
 UNLABELLED = -1  # class of a row without a target
 #: Description of the values that mean a missing target, for messages.
-MISSING_WORDS = f"-1 beside two or more classes of which none is negative, {RULE}"
+MISSING_WORDS = f"-1 with two or more classes, none of them negative, {RULE}"
 
 
 def split_name(raw: RawGraphs, name: str) -> tuple[str, int | None]:

@@ -138,7 +138,7 @@ def _atoms_and_bonds(graphs: Sequence[Graph]) -> dict[str, tuple[Tensor, str]]:
 def _small(values: Tensor) -> Tensor:
     """Narrow codes to one byte each."""
     if values.is_floating_point() or (values.numel() and not 0 <= int(values.min()) <= int(values.max()) < 256):
-        raise ValueError("features are no numbers of OGB's vocabularies")
+        raise ValueError("features are not in OGB's vocabularies")
     return values.to(torch.uint8)
 
 

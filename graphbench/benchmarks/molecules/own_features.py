@@ -119,7 +119,7 @@ class MoleculeFeatures:
     def join_input(self, part: InputPart, smiles: Sequence[str], source: str) -> InputPart:
         """Add the numbers to the graphs of an input; a row with an unusable cell becomes a problem."""
         if self.columns:
-            columns = input_cells(part.frame, self.columns, source, "which the model reads beside the molecule")
+            columns = input_cells(part.frame, self.columns, source, "which the model also reads")
             numbers = [cell for name in self.numbers for cell in columns[name]]
             if part.frame.attrs.get(SEPARATOR, "") != "," and has_decimal_commas(numbers):
                 columns |= {name: [point_for_comma(cell) for cell in columns[name]] for name in self.numbers}

@@ -129,7 +129,7 @@ class MoleculeSplit:
     def check_free(self, option: str) -> None:
         """Refuse an option that resplits the molecules although a file or a column fixes the split."""
         if "test" in self.files:
-            raise BadInput(f"{option}: test_file={self.files['test']} fixes the test part; leave it out to split anew.")
+            raise BadInput(f"{option}: test_file={self.files['test']} fixes the test part; leave it out to resplit.")
         if self.kind == "column":
             raise BadInput(
                 f"{option}: the column {self.column!r} fixes the split. Add --resplit {_ANEW} to split the molecules "

@@ -100,7 +100,7 @@ class QM9Source(MoleculeBenchmark):
         problems = [RowProblem(kind, row + 1, detail) for row, kind, detail in structures.arrays.problems]
         advice = "Fetch the files again, or use another version of RDKit."
         if self.recipe.features != "ogb":
-            advice = "Use features=ogb, which has a value for every atom and bond, or source=qm9pack."
+            advice = "Take features=ogb, which has a value for every atom and bond, or source=qm9pack."
         refuse_problems(problems, self.spec.source, len(rows.records), advice, "molecule")
         return structures
 

@@ -67,7 +67,7 @@ def fit_rivals(
             for split, values in one.predictions.items():
                 writer.append(f"{number}_{split}", from_log10(values, logged))
 
-    entry: Entry = store.open_or_build(key, build, f"simple models beside {spec.name}")
+    entry: Entry = store.open_or_build(key, build, f"simple models for {spec.name}")
     return {
         name: Baseline({split: np.array(entry.arrays[f"{number}_{split}"]) for split in ("val", "test")}, seconds, note)
         for number, (name, seconds, note) in enumerate(entry.meta["baselines"])
@@ -91,7 +91,7 @@ def _fit_all(
     count = spec.num_classes if spec.num_classes is not None and spec.num_classes > 2 else targets[0].shape[1]
     if count > _MAX_TREE_TARGETS:
         logger.warning(
-            "%s: no random forest and no gradient boosting beside the model: %d targets or classes, more than %d, "
+            "%s: no random forest or gradient boosting for comparison: %d targets or classes, more than %d, "
             "would take long.", spec.name, count, _MAX_TREE_TARGETS,
         )  # fmt: skip
         return fitted
@@ -143,7 +143,7 @@ def _fit_regression(
         return {"ridge on Morgan counts": _timed(fit, note)}
     if targets[0].size > _MAX_LABELS:
         logger.warning(
-            "%s: no logistic regression beside the model, which would take long on %d labels.",
+            "%s: no logistic regression for comparison, which would take long on %d labels.",
             spec.name, targets[0].size,
         )  # fmt: skip
         return {}

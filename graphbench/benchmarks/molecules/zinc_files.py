@@ -269,7 +269,7 @@ def build_tables(
     tables = {}
     for split, smiles in molecules.smiles.items():
         if not smiles:
-            raise BadInput(f"{molecules.origin[split]}: it has no molecules.")
+            raise BadInput(f"{molecules.origin[split]}: it holds no molecules.")
         recipe = Recipe("zinc", ring_term)
         arrays = read_molecules(smiles, recipe, track=track, description=f"Reading ZINC {split}")
         ids = molecules.ids[split]

@@ -108,7 +108,7 @@ class PointCloudBenchmark(GraphBenchmark):
         if self.encodings and any(bool((t.num_nodes != self.num_points).any()) for t in self.tables.values()):
             names = ", ".join(encoding.name for encoding in self.encodings)
             raise BadInput(
-                f"{self.spec.name} samples {self.num_points} points anew from larger clouds, so encodings cannot be "
+                f"{self.spec.name} resamples {self.num_points} points from larger clouds, so encodings cannot be "
                 f"computed in advance; the model needs {names}."
             )
         if self.rotations == "none":

@@ -92,7 +92,7 @@ def parse_numbers(content: bytes, name: str) -> Floats:
         try:
             return np.fromstring(content, dtype=np.float64, sep=" ")
         except (ValueError, DeprecationWarning) as error:
-            raise CorruptData(f"{name} holds something that is no number. Fetch it again.") from error
+            raise CorruptData(f"{name} holds text that is not a number. Fetch it again.") from error
 
 
 def _lines_after(lines: list[bytes], count: int, name: str) -> Iterator[list[float]]:
@@ -106,7 +106,7 @@ def _lines_after(lines: list[bytes], count: int, name: str) -> Iterator[list[flo
             try:
                 yield [float(word) for word in words]
             except ValueError as error:
-                raise CorruptData(f"{name} holds something that is no number. Fetch it again.") from error
+                raise CorruptData(f"{name} holds text that is not a number. Fetch it again.") from error
         left = max(0, left - len(words))
 
 

@@ -225,7 +225,7 @@ def shape_lists(files: Files) -> dict[str, list[str]]:
         try:
             entries = [str(entry).split("/") for entry in json.loads(content)]
         except (ValueError, TypeError) as error:
-            raise CorruptData(f"{files.path}: {SPLIT_FILES[split]} is no list of shapes ({error}).") from error
+            raise CorruptData(f"{files.path}: {SPLIT_FILES[split]} does not list shapes ({error}).") from error
         wrong = [entry for entry in entries if len(entry) != 3 or entry[1] not in FOLDERS.values()]
         if wrong or not entries:
             shown = "/".join(wrong[0]) if wrong else "nothing"

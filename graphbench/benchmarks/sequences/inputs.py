@@ -45,7 +45,7 @@ class TextInput(SequenceBenchmark):
 
     #: Columns of a user's table with the text or texts of a row.
     text_columns: ClassVar[tuple[str, ...]] = ("text",)
-    python_input: ClassVar[str] = "strings, or a tuple of them where a sequence is of several texts"
+    python_input: ClassVar[str] = "strings, or tuples of them if a sequence has several texts"
 
     @abstractmethod
     def tokens_of(self, texts: Sequence[str]) -> Tokens:

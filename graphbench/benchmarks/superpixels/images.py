@@ -99,7 +99,7 @@ def read_image(file: Path, colour: bool) -> np.ndarray:
 def _as_bytes(image: Image.Image, colour: bool, name: str) -> np.ndarray:
     if image.mode in _DEEP or image.mode.startswith("I;"):
         raise BadInput(
-            f"{name} has more than 8 bits for a pixel (Pillow's mode {image.mode}), of which values above 255 would be "
+            f"{name} has more than 8 bits for a pixel (Pillow's mode {image.mode}), so values above 255 would be "
             "cut off: scale it to 0 to 255 and save it with 8 bits."
         )
     return np.asarray(image.convert("RGB" if colour else "L"))

@@ -62,7 +62,7 @@ def check_stored(archive: zipfile.ZipFile) -> None:
     """Refuse an archive whose members are larger than itself: torch, which never compresses, would allocate them."""
     size = archive.fp.seek(0, io.SEEK_END) if archive.fp is not None else 0
     if (held := sum(info.file_size for info in archive.infolist())) > size:
-        raise ValueError(f"its members have {held:,} bytes in a file of {size:,}, as torch writes none")
+        raise ValueError(f"its members have {held:,} bytes in a file of {size:,}, unlike torch's files")
 
 
 def load_tensor_bytes(content: bytes) -> Any:
@@ -175,7 +175,7 @@ class _Level:
             line = event.start_mark.line + 1 if event.start_mark is not None else 0
             if event.value in self.lines:
                 raise yaml.YAMLError(
-                    f"{event.value} stands twice, in line {self.lines[event.value]} and in line {line}"
+                    f"{event.value} occurs twice, in line {self.lines[event.value]} and in line {line}"
                 )
             self.lines[event.value] = line
         self.at_key = self.is_mapping and not self.at_key

@@ -103,7 +103,7 @@ def remove_link(path: Path) -> None:
 
 
 def sync_path(path: Path) -> None:
-    """Sync a file, or a folder with its list of names, to the disk; raise `OSError` where the system cannot."""
+    """Sync a file, or a folder with its list of names, to the disk; raise `OSError` if the system cannot."""
     handle = os.open(path, os.O_RDONLY if os.name == "posix" else os.O_RDWR)
     try:
         os.fsync(handle)

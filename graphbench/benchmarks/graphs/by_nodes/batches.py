@@ -136,8 +136,8 @@ def check_layout(table: GraphTable, sampler: str) -> None:
     for name, column in table.layout.items():
         if column.axis not in (NODE, EDGE, GRAPH) or (column.index_of is not None and name != "edge_index"):
             raise BadInput(
-                f"data.sampler {sampler}: {name} has a row for each {column.axis}, which parts of a graph cannot take "
-                "over. Take data.sampler full, or a model without that encoding."
+                f"data.sampler {sampler}: {name} has a row for each {column.axis}, which parts of a graph cannot "
+                "have. Use data.sampler full, or a model without that encoding."
             )
 
 
@@ -148,7 +148,7 @@ class NodeParts:
     `asked [num_nodes]` of the nodes that are predicted: the others have no target here.
 
     Args:
-        table: of one graph, with targets.
+        table: table of one graph, with targets.
         cutter: cuts a part.
         units: numbers of nodes or clusters `[units]`.
     """

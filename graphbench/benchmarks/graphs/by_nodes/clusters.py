@@ -19,7 +19,7 @@ def check_metis() -> None:
         import pymetis  # noqa: F401 - only checks that it exists
     except ImportError as error:
         raise BadInput(
-            "data.sampler clusters: METIS, which finds them, is missing (pip install "
+            "data.sampler clusters: METIS is missing here (pip install "
             "'graphbench-lightning[clusters]'). Or take data.sampler random or neighbors, which need nothing more."
         ) from error
 

@@ -137,7 +137,7 @@ def _parts(
         count += len(part.frame)
         yield MoleculeFrame(part.frame, smiles, part.problems, part.numbers)
     if not count:
-        raise BadInput(f"{table.source}: it has no molecules.")
+        raise BadInput(f"{table.source}: it holds no molecules.")
 
 
 def _record_smiles(record: str) -> str | None:
