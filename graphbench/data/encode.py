@@ -28,7 +28,7 @@ from graphbench.data.tables import expected_rows, read_encoded, widen, write_enc
 from graphbench.data.worker_pool import available_cores, ordered_map
 from graphbench.errors import BadInput, GraphbenchError
 
-#: Maximum work of a chunk (sum over its graphs of nodes squared plus edges), and maximum number of its graphs.
+#: Maximum work (sum of nodes squared plus edges) of a chunk with several graphs, and maximum number of graphs.
 CHUNK_WORK, CHUNK_GRAPHS = 1 << 22, 512
 #: Seconds of remaining work above which processes are started.
 POOL_FROM = 3.0

@@ -79,7 +79,7 @@ def ordered_map(
     result, before a progress bar starts a thread, because a fork copies only one thread.
 
     Args:
-        function: importable function of NumPy arrays that returns such (each tensor would need a file descriptor).
+        function: importable, from NumPy arrays to NumPy arrays (each tensor would need a file descriptor).
         jobs: consumed one by one.
         workers: number of processes. With one or none, and if this process may not have children, all runs in this one.
         description: description of the work, for messages.

@@ -19,7 +19,7 @@ def separator_of(header: str, usual: str, wanted: Sequence[str]) -> str:
     """Detect the separator of the cells of a file.
 
     The wanted columns decide, then the number of cells, then `usual`, the separator of files with this suffix.
-    `csv.Sniffer`, which pandas uses, counts characters, and mistakes a comma in a column name for a separator.
+    `csv.Sniffer`, as in pandas, is not used: it counts characters, and takes a comma in a column name for a separator.
 
     Examples:
         >>> separator_of("id;SMILES;logP", ",", ["smiles", "logP"])

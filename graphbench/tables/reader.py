@@ -111,9 +111,9 @@ def open_table(
     an object on each line; `.parquet` has columns, including the index of pandas; `.xlsx` has them on its first sheet.
     `.smi`, `.smiles` and `.txt` have a SMILES and optionally a name (column `_Name`) on each line, unless the first
     line begins with the word `key`. `.sdf`, `.sd` and `.mol` have records, which become the column `key`, with names in
-    `_Name` and properties. Text files may be packed (`.gz`), in UTF-8 or UTF-16. Blank lines and blank rows of a sheet
-    are skipped. The column `key` ("" if none is needed) and `others` are required; `optional` ones are located if they
-    exist. `formats` are the accepted suffixes, and messages call the content `what`.
+    `_Name` and properties. Text files are in UTF-8 or UTF-16, maybe packed (`.gz`). Blank lines and blank rows of a
+    sheet are skipped. The column `key` ("" if none is needed) and `others` are required; `optional` ones are located if
+    they exist. `formats` are the accepted suffixes, and messages call the content `what`.
 
     Raises:
         BadInput: there is no such file, its format is unknown or broken, or a wanted column is missing or repeated.
