@@ -118,7 +118,7 @@ class Graphs(GraphInputs):
         options: options of batches of one graph, see `NodeLevel`, and of every benchmark, see `GraphBenchmark`.
 
     Raises:
-        BadInput: data or an option are invalid; names the file, graph and row, or the option.
+        BadInput: the data or an option is invalid; names the file, graph and row, or the option.
         UnknownName: there is no such column or data set; suggests similar names.
         MissingData: there is no such file.
     """

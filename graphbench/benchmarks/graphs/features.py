@@ -119,8 +119,8 @@ class FeatureRequest:
         """Choose the features of nodes, edges and graphs, except for the `other` columns of each level, already in use.
 
         Raises:
-            BadInput: a requested column has another use or is both categorical and continuous; a column is either of
-                them but not a feature; columns of graphs are requested although whole graphs have no target.
+            BadInput: a requested column has another use or is both categorical and continuous; a column named in either
+                option is not a feature; columns of graphs are requested although whole graphs have no target.
             UnknownName: there is no such column.
         """
         for name in (*self.categorical, *self.continuous):

@@ -32,8 +32,8 @@ class PointCloudBenchmark(GraphBenchmark):
 
     Stored clouds are centred and have radius 1. After a batch has reached the training device:
 
-    * clouds get `num_points` points if more or fewer are stored: in training they are sampled without replacement, and
-    a smaller cloud repeats its points; in evaluation they are the first ones, and a smaller cloud keeps its size;
+    * clouds get `num_points` points if more or fewer are stored: in training they are sampled without replacement,
+      and a smaller cloud repeats its points; in evaluation they are the first ones, and a smaller cloud keeps its size;
     * with `unit: deviation`, coordinates are divided by the root mean square over the whole cloud;
     * in training, a share of points, sampled uniformly from 0 to `point_dropout` for each cloud, becomes its first
       point; every cloud is turned about the upright axis by up to `max_turn` degrees, either way, and about all three

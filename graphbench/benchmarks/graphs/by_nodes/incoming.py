@@ -88,7 +88,7 @@ def draw_distinct(sizes: np.ndarray, count: int, rng: np.random.Generator) -> np
     """Draw `count` distinct numbers below each of `sizes [rows]` (all >= `count`), every set with equal probability.
 
     Floyd's algorithm (Bentley and Floyd, "Programming Pearls: a sample of brilliance", 1987), for all rows at once: for
-    `top = size - count, ..., size - 1`, draw a number from 0 to `top`, and use `top` itself if it was drawn before.
+    `top = size - count, ..., size - 1`, draw a number from 0 to `top`; if it was drawn before, use `top` instead.
 
     Returns:
         `[rows, count]`.

@@ -1,4 +1,4 @@
-"""Compute the representations of all nodes of one large graph layer by layer, in blocks, as PyG's `BasicGNN.inference`.
+"""Compute representations of all nodes of one large graph layer by layer, in blocks, like PyG's `BasicGNN.inference`.
 
 Every node passes through the first layer, then every node through the second. Nothing is computed twice, and a block
 reads only its edges and one row per neighbour. These rows are in unnamed memory-mapped files, which vanish with the

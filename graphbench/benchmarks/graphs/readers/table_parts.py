@@ -1,6 +1,6 @@
 """Read graphs from a folder of tables part by part, so that tables may be larger than memory.
 
-Tables whose rows are grouped by graph, with the same order of graphs in all tables, are read in parallel in chunks.
+Tables whose rows are grouped by graph, with the same order of graphs in all tables, are read side by side in chunks.
 Other tables are read whole and sorted.
 """
 
@@ -40,14 +40,14 @@ logger = logging.getLogger(__name__)
 
 
 class ReadWhole(Exception):
-    """Reason why tables cannot be read in parallel, which is not an error."""
+    """Reason why tables cannot be read side by side, which is not an error."""
 
 
 def parts_of_tables(folder: Path, directed: bool, size: int, rows: int = CHUNK) -> Iterator[RawPart]:
     """Read the graphs of `read_tables` in parts; an invalid row is an error only of its graph.
 
-    Memory contains a chunk and a part of each table, and 8 bytes for each graph while the order is checked. If tables
-    are read whole, the reason is logged. A part has `size` graphs, a chunk of a table `rows` rows.
+    A chunk and a part of each table are in memory, and 8 bytes for each graph while the order is checked. If tables are
+    read whole, the reason is logged. A part has `size` graphs, a chunk of a table `rows` rows.
 
     Raises:
         BadInput: a file is not a table, a column is missing, or a row names an unknown graph; names file and line.
@@ -67,7 +67,7 @@ def parts_of_tables(folder: Path, directed: bool, size: int, rows: int = CHUNK) 
 
 
 def _side_by_side(folder: Path, paths: Mapping[str, Path], rows: int) -> dict[str, TypedTable]:
-    """Open tables that can be read in parallel; raise `ReadWhole` for others."""
+    """Open tables that can be read side by side; raise `ReadWhole` for others."""
     if is_one_graph(columns_of(paths)):
         raise ReadWhole(f"{folder}: no table has a column {KEY}")
     tables = {name: typed_table(path, known_columns(name), rows) for name, path in paths.items()}
@@ -143,7 +143,7 @@ def _graphs(
 
 
 def check_order(tables: Mapping[str, TypedTable]) -> None:
-    """Refuse tables with a column `graph` that cannot be read in parallel.
+    """Refuse tables with a column `graph` that cannot be read side by side.
 
     Reads only the column `graph` of each table. For each graph of the first table (`graphs`, else `nodes`) an 8-byte
     hash stays in memory, to detect a graph that occurs again. The other tables are compared with the first one.

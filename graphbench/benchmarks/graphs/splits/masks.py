@@ -76,7 +76,7 @@ def _mask_of(numbers: np.ndarray, size: int, what: str) -> np.ndarray:
 def split_masks(raw: RawGraphs, level: str) -> dict[str, str]:
     """Return the columns of a level that are masks of splits: `{"train": "train_mask"}`.
 
-    `train_mask`, `valid_mask`, `test_idx` and the like are masks; `train`, `is_test` or `val_nodes` are if they are
+    `train_mask`, `valid_mask`, `test_idx` and the like are masks; `train`, `is_test` or `val_nodes` only if they are
     boolean.
 
     Raises:

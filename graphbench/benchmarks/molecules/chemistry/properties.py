@@ -50,8 +50,8 @@ def sa_scorer() -> ModuleType:
 def logp_terms(mol: Chem.Mol, ring_term: RingTerm = "smallest_rings") -> tuple[float, float, float]:
     """Compute the terms of penalised logP before normalisation: Crippen's logP, -SA score, -max(longest ring - 6, 0).
 
-    The longest ring is from RDKit's `smallest_rings`, a property of the molecule, or from networkx's `cycle_basis`, as
-    in the first publications, which depends on the order of atoms and networkx's version, and differs in 0.5% of ZINC.
+    The longest ring is from RDKit's `smallest_rings`, a property of the molecule, or from networkx's `cycle_basis` (as
+    in the first publications), which depends on the order of atoms and networkx's version, and differs in 0.5% of ZINC.
     """
     rings = mol.GetRingInfo().AtomRings()
     if ring_term == "cycle_basis":
