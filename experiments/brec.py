@@ -94,10 +94,10 @@ def read(path: Path) -> np.ndarray:
     try:
         found = np.load(path, allow_pickle=False)  # strings have a separate type; objects could run code
     except (OSError, ValueError) as error:
-        raise BadInput(f"{path} is no NumPy file of graph6 strings: {error}") from error
+        raise BadInput(f"{path} is not a NumPy file of graph6 strings: {error}") from error
     if found.ndim != 1 or found.dtype.kind != "S" or not len(found) or len(found) % (4 * RELABELLINGS):
         raise BadInput(
-            f"{path} holds {found.dtype}, shape {found.shape}; expected graph6 strings, {4 * RELABELLINGS} a pair."
+            f"{path} has {found.dtype}, shape {found.shape}; expected graph6 strings, {4 * RELABELLINGS} per pair."
         )
     return found.reshape(2, -1, 2 * RELABELLINGS)
 
@@ -113,7 +113,7 @@ def table_of(strings: Sequence[bytes]) -> GraphTable:
         try:
             graph = nx.from_graph6_bytes(bytes(text).strip())
         except (nx.NetworkXError, ValueError, IndexError) as error:
-            raise BadInput(f"{text!r} is no graph in graph6: {error}") from error
+            raise BadInput(f"{text!r} is not a graph in graph6: {error}") from error
         edges = torch.tensor(list(graph.to_directed().edges), dtype=torch.int64).reshape(-1, 2)
         graphs.append({"num_nodes": graph.number_of_nodes(), "edge_index": edges.T.contiguous()})
     return GraphTable.from_graphs(graphs)

@@ -83,7 +83,7 @@ def answer(process: subprocess.Popen[str]) -> float:
     assert process.stdout is not None
     line = process.stdout.readline()
     if not line:
-        raise SystemExit(f"{process.args!r} ended with code {process.wait()}.")
+        raise SystemExit(f"{process.args!r} exited with code {process.wait()}.")
     return float(line)
 
 

@@ -67,7 +67,7 @@ def main() -> None:
     def run(code: int, *words: str) -> str:
         done = subprocess.run([sys.executable, *words], env=environment, capture_output=True, text=True)
         if done.returncode != code:
-            raise SystemExit(f"{' '.join(words)} ended with {done.returncode}, not {code}:\n{done.stdout}{done.stderr}")
+            raise SystemExit(f"{' '.join(words)} returned {done.returncode}, not {code}:\n{done.stdout}{done.stderr}")
         return done.stdout
 
     calls = {"the imports": lambda: run(0, "-c", IMPORTS)}

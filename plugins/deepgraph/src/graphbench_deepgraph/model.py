@@ -260,7 +260,7 @@ def _choose_encoding(substructures: Substructures | None, released: bool) -> Sub
         substructures = Substructures(max_neighbourhood=_ZINC_SIZE)
     if substructures.max_size is None:
         raise BadInput(
-            "The substructure encoder needs to know the largest substructure: give Substructures a max_neighbourhood, "
+            "The substructure encoder needs to know the largest substructure: set max_neighbourhood of Substructures, "
             f"such as {_ZINC_SIZE} for ZINC or 17 for PCQM4M."
         )
     if released:

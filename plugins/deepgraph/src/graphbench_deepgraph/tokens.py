@@ -57,8 +57,8 @@ def sample_substructures(
     missing = [name for name in encoding.layout if name not in batch]
     if missing:
         raise BadInput(
-            f"The batch has no {', '.join(missing)}, which {encoding.name} computes. Ask the data for it before they "
-            "are prepared: benchmark.require(model.required_encodings())."
+            f"The batch has no {', '.join(missing)}, which {encoding.name} computes. Request it before the data are "
+            "prepared: benchmark.require(model.required_encodings())."
         )
     first, types = batch.substructure_ptr, batch.substructure_type
     chosen = sampler(batch.member_node, batch.member_substructure, kind_of_type[types], first, batch.ptr, seeds)
@@ -193,7 +193,7 @@ def pad_members(member_node: Tensor, substructure_size: Tensor, chosen: Tensor, 
     size = substructure_size[chosen]
     if len(size) and int(size.max()) > max_size:
         raise BadInput(
-            f"A substructure has {int(size.max())} nodes, but the encoder takes at most {max_size}. Raise the "
+            f"A substructure has {int(size.max())} nodes, but the encoder supports at most {max_size}. Raise the "
             "encoder's size, or prepare the data with a smaller vocabulary or with "
             f"Substructures(max_neighbourhood={max_size})."
         )

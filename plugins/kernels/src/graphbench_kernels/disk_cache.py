@@ -251,7 +251,7 @@ def _folder() -> Path:
     try:
         caches = caches if caches.is_absolute() else Path.home() / ".cache"  # the specification ignores relative ones
     except RuntimeError as error:
-        raise OSError("this user has no home") from error
+        raise OSError("this user has no home folder") from error
     return caches / "graphbench" / "kernels"
 
 
@@ -341,8 +341,8 @@ def _reported() -> Iterator[None]:
         if not _warned:
             _warned.append(reason := str(error) if isinstance(error, _Unsafe) else f"{error.strerror or error}")
             logger.warning(
-                "Compiled kernels are not kept on disk, so that each process compiles them anew: %s%s. The variable %s "
-                "names another folder, which has to be yours and closed to others (mode 700).",
+                "Compiled kernels are not stored on disk, so each process compiles them again: %s%s. The variable %s "
+                "names another folder, which must be yours and closed to others (mode 700).",
                 reason,
                 "" if isinstance(error, _Unsafe) or error.errno is None else f" ({_folder()})",
                 VARIABLE,

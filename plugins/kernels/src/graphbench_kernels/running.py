@@ -54,7 +54,7 @@ def runs_triton(device: torch.device) -> bool:
     except Exception as error:  # of Triton, its compilers or the driver
         why = (str(error).strip().splitlines() or [type(error).__name__])[-1]
     warnings.warn(
-        f"Kernels in Triton cannot be launched on {device}, so PyTorch's operations compute in their place: {why}. "
+        f"Triton kernels cannot be launched on {device}, so PyTorch's operations are used instead: {why}. "
         "Triton needs a C compiler (CC names it), Python's headers and a cache folder that code may be loaded from "
         "(TRITON_CACHE_DIR).",
         stacklevel=2,

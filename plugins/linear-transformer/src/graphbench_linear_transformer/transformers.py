@@ -252,7 +252,7 @@ def check_shapes(incidence: Tensor, features: Tensor) -> None:
             f"{list(incidence.shape)} and {list(features.shape)}."
         )
     if incidence.dtype != features.dtype:
-        raise BadInput(f"Incidence is {incidence.dtype} and features are {features.dtype}; give both one dtype.")
+        raise BadInput(f"Incidence is {incidence.dtype} and features are {features.dtype}; use one dtype for both.")
 
 
 def _stack(layers: int | Iterable[nn.Module], make: Callable[[], nn.Module]) -> nn.ModuleList:

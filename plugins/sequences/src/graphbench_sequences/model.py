@@ -143,7 +143,7 @@ class SequenceModel(Architecture):
         documents = Documents.of(batch, self.tower)
         if self.max_length is not None and documents.max_length > self.max_length:
             raise BadInput(
-                f"max_length must be at least the tokens of the longest sequence, but got {self.max_length} and a "
+                f"max_length must be at least the length of the longest sequence, but got {self.max_length} and a "
                 f"sequence of {documents.max_length:,} tokens."
             )
         x, layout, rows = self._add_cls(self.token_encoder(batch)[documents.order], documents)

@@ -117,9 +117,7 @@ class FlowSparsity(pl.Callback):
         if not turn or trainer.sanity_checking or batch_idx >= self.num_batches:
             return
         if not isinstance(pl_module, BenchmarkModule):
-            raise BadInput(
-                f"FlowSparsity looks into a BenchmarkModule, but the trainer has a {type(pl_module).__name__}."
-            )
+            raise BadInput(f"FlowSparsity needs a BenchmarkModule, but the trainer has a {type(pl_module).__name__}.")
         self._recording = self._listening.enter_context(record(pl_module.architecture))
 
     def on_validation_batch_end(
@@ -280,7 +278,7 @@ def flow_steps(
         [(0, (0, 1, 10), torch.Size([3, 2])), (1, (0, 1, 10), torch.Size([3, 2]))]
     """
     if batch.num_graphs != 1:
-        raise BadInput(f"flow_steps takes one graph, but the batch has {batch.num_graphs}.")
+        raise BadInput(f"flow_steps needs one graph, but the batch has {batch.num_graphs}.")
     if not steps:
         raise BadInput("steps of flow_steps must be numbers of steps from 0 on, but there are none.")
     for number in steps:

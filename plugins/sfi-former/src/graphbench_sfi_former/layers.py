@@ -129,8 +129,8 @@ class SparseFlowAttention(AdjacencyEnhancedAttention):
         """Return Z V `[B, H, N, dim]`, with dropout while training."""
         if (graphs.friction is None) == self.friction_given:
             raise BadInput(
-                "A SparseFlowAttention with friction='given' takes friction [B, H or 1, N, N] in forward, and one with "
-                "friction='learned' or 'uniform' takes none."
+                "A SparseFlowAttention with friction='given' needs friction [B, H or 1, N, N] in forward, and one with "
+                "friction='learned' or 'uniform' accepts none."
             )
         if self.friction_proj is None:
             # Given or uniform frictions have no Q~ and K~ from which the solver could compute F block by block.

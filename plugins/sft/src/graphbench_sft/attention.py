@@ -172,7 +172,7 @@ class SampledAttention(Traced):
             BadInput: `relations` are missing with relative terms, or given without them.
         """
         if (relations is None) != (self.relative is None):
-            raise BadInput("A layer with relation_dim needs relations in forward, and one without takes none.")
+            raise BadInput("A layer with relation_dim needs relations in forward, and one without accepts none.")
         layout = DenseLayout.of(layout, x)
         names = None if self.training or self.sampler is None else self._layer_names(layout, names)
         # "Attention score dropout" (appendix D.4) drops channels of Q and K; weights are never dropped.

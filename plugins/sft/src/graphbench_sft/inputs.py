@@ -114,7 +114,7 @@ class TokenEncoder(nn.Module):
     ) -> None:
         super().__init__()
         if places_in_tokens and not spec.coordinates:
-            raise BadInput(f"places_in_tokens needs nodes with a position, but {spec.name} has none. Leave it out.")
+            raise BadInput(f"places_in_tokens needs nodes with a position, but {spec.name} has none. Omit it.")
         names, dense_names = _column_names(spec.node)
         codes = [number for number, name in enumerate(names) if name != TOWER]
         hidden = NORMALS if relative == "distances" and not places_in_tokens else ()
@@ -235,7 +235,7 @@ def relative_information(
     check_choice("relative", name, get_args(RelativeName))
     check_choice("edge_columns", edges, get_args(EdgeColumns))
     if name in ("distances", "positions") and not spec.coordinates:
-        raise BadInput(f"relative: {name} needs nodes with a position, but {spec.name} has none. Take relative: edges.")
+        raise BadInput(f"relative: {name} needs nodes with a position, but {spec.name} has none. Use relative: edges.")
     if name == "none":
         return None
     if name == "edges":

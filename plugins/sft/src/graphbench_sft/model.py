@@ -121,7 +121,7 @@ class SFT(Architecture):
         self.parts = 2 if has_towers(spec) else 1
         if self.parts > 1 and (relative == "edges" or positional_encoders):
             raise BadInput(
-                f"{spec.name} has two documents per graph, without edges and encodings: take relative: positions (or "
+                f"{spec.name} has two documents per graph, without edges and encodings: use relative: positions (or "
                 "none) and no positional_encoders."
             )
         self.token_drop = token_drop

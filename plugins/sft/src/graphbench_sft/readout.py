@@ -37,7 +37,7 @@ class SoftmaxReadout(nn.Module):
         visible: Tensor | None = None,
         names: Tensor | None = None,
     ) -> Tensor:
-        """Read out graphs `[num_graphs, dim]` of tokens `[T, dim]`, of `visible` ones (bool `[T]`) alone."""
+        """Read out graphs `[num_graphs, dim]` of tokens `[T, dim]`, only of `visible` ones (bool `[T]`)."""
         logits = self.weight(x).float() if x.dtype != torch.float64 else self.weight(x)
         if visible is not None:
             # No graph loses all its tokens (`SFT._draw_visible`), so there is always something to normalise.
@@ -73,7 +73,7 @@ class SampledMaxReadout(nn.Module):
         visible: Tensor | None = None,
         names: Tensor | None = None,
     ) -> Tensor:
-        """Read out graphs `[num_graphs, dim]` of tokens `[T, dim]`, of `visible` ones (bool `[T]`) alone.
+        """Read out graphs `[num_graphs, dim]` of tokens `[T, dim]`, only of `visible` ones (bool `[T]`).
 
         Evaluation uses the `names` of the tokens (int64 `[T]`).
         """
