@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Builds the image without a Docker engine and tries it: root on Debian, with buildah and mmdebstrap.
-#     docker/check.sh            an epoch of the quickstart, a few minutes once the image is built
-#     docker/check.sh --full     all of it, then `graphbench test`
-# BASE_IMAGE       the base image; made from this machine's Debian and PYTHON (python3) when not given
+# Builds the image without a Docker engine and tests it, as root on Debian, with buildah and mmdebstrap.
+#     docker/check.sh            one epoch of the quickstart, a few minutes once the image is built
+#     docker/check.sh --full     the whole quickstart, then `graphbench test`
+# BASE_IMAGE       the base image; by default created from this machine's Debian and PYTHON (python3)
 # TORCH_VARIANT, TORCH_INDEX_URL   as in docker/Dockerfile; cpu by default
-# The image stays as localhost/graphbench; `buildah rmi --all` removes it with what was kept for the next build.
+# The image remains as localhost/graphbench; `buildah rmi --all` removes it and the build cache.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 image=localhost/graphbench
@@ -28,7 +28,7 @@ cleanup() {
 trap cleanup EXIT
 
 # --- build
-pip_settings=(--volume "$work/pip.conf:/etc/pip.conf:ro") # what pip is told on this machine holds for the build too
+pip_settings=(--volume "$work/pip.conf:/etc/pip.conf:ro") # this machine's pip settings also apply to the build
 for folder in $("${PYTHON:-python3}" docker/check_pip.py "$work/pip.conf"); do
     pip_settings+=(--volume "$folder:$folder:ro")
 done
@@ -67,12 +67,12 @@ container=$(buildah from --pull-never "$image")
 root=$(buildah mount "$container")
 mapfile -t entrypoint < <(configured Entrypoint)
 mapfile -t environment < <(configured Env)
-mkdir -p "$work"/volumes/{runs,data,store,plugins} # as root, like volumes that the engine makes
+mkdir -p "$work"/volumes/{runs,data,store,plugins} # as root, like volumes that the engine creates
 chmod 755 "$work" "$work/volumes"
 start=(docker/check_run.sh "$root" "$work/volumes")
-image_command=(-i "${environment[@]}" "${entrypoint[@]}") # `env -i`: nothing of this machine's environment
+image_command=(-i "${environment[@]}" "${entrypoint[@]}") # `env -i`: without this machine's environment
 run() { "${start[@]}" "$1" "${image_command[@]}" "${@:2}"; } # run UID:GID ARGUMENT..., as after `docker run graphbench`
-train() { # train ARGUMENT...: as `run 0:0`; stderr must have the lines of a training command and no others
+train() { # train ARGUMENT...: as `run 0:0`; stderr must only have the lines of a training command
     run 0:0 "$@" 2>"$work/stderr" || { cat "$work/stderr" >&2 && fail "failed: $*"; }
     cat "$work/stderr" >&2
     "${PYTHON:-python3}" docker/check_stderr.py "$work/stderr" || fail "more on stderr than there should be: $*"

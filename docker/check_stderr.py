@@ -1,8 +1,8 @@
-"""Name the lines of a training command's stderr that no such command should print.
+"""Print the lines of a training command's stderr that no such command should print.
 
     python docker/check_stderr.py FILE
 
-Warnings of libraries, tracebacks and reports of leaks are such lines; `EXPECTED` has all others.
+Warnings of libraries, tracebacks and reports of leaks are such lines; `EXPECTED` lists all others.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-#: Beginnings of lines that `fit` prints about the quickstart's molecules.
+#: Starts of lines that `fit` prints about the quickstart's molecules.
 EXPECTED = (
     r"Seed set to \d+$",
     r"\w+ on NCI: [\d,]+ trainable parameters ",
@@ -31,10 +31,10 @@ EXPECTED = (
 
 
 def unexpected(text: str) -> Iterator[str]:
-    """Give the lines that begin like none of `EXPECTED`.
+    """Yield the lines that do not start like any of `EXPECTED`.
 
     Args:
-        text: what a command wrote to stderr.
+        text: the stderr of a command.
     """
     begins = re.compile("|".join(EXPECTED))
     return (line for line in text.splitlines() if not begins.match(line))
@@ -44,10 +44,10 @@ def main(file: str) -> int:
     """Print such lines of a file.
 
     Args:
-        file: with what a command wrote.
+        file: file with the output of a command.
 
     Returns:
-        Exit status: 1 where there are any.
+        Exit status: 1 if there are any.
     """
     lines = list(unexpected(Path(file).read_text(encoding="utf-8", errors="replace")))
     sys.stderr.writelines(f"unexpected on stderr: {line}\n" for line in lines)

@@ -1,9 +1,9 @@
-"""Build what Triton launches kernels with, as the first launch on a card would: it runs inside the image.
+"""Build Triton's launcher as the first launch on a GPU would; runs inside the image.
 
     docker run --rm -i graphbench python - < docker/check_triton.py
 
 Triton compiles a module in C against Python's headers, loads it from its cache folder, and has ptxas assemble kernels.
-No card is needed: where a driver would be, a library stands in whose functions do nothing.
+No GPU is needed: a library whose functions do nothing replaces the driver.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ STUB = "libcuda.so.1"
 
 
 def make_driver(folder: Path, sources: str) -> Path:
-    """Build a library that has every function of a driver that these sources name.
+    """Build a library with every driver function that these sources name.
 
     Args:
-        folder: where it shall lie.
+        folder: folder of the library.
         sources: text of Triton's sources.
 
     Raises:
@@ -42,13 +42,13 @@ def make_driver(folder: Path, sources: str) -> Path:
 
 
 def build(folder: Path) -> list[str]:
-    """Build and load the modules that talk to the driver, and assemble a kernel for an A100.
+    """Build and load the modules that call the driver, and assemble a kernel for an A100.
 
     Args:
-        folder: for the stub and a cache of its own; files in it may be loaded.
+        folder: folder for the stub and a separate cache; loading files from it must be allowed.
 
     Returns:
-        Names of what was built.
+        Names of the built modules.
     """
     os.environ["TRITON_CACHE_DIR"], os.environ["TRITON_LIBCUDA_PATH"] = str(folder / "cache"), str(folder)
     import triton
@@ -76,7 +76,7 @@ def build(folder: Path) -> list[str]:
 
 
 def main() -> None:
-    """Build everything in the folder that Triton's cache is in, and say what was built."""
+    """Build everything in the folder of Triton's cache, and print what was built."""
     if find_spec("triton") is None:
         print("No Triton here: kernels are computed by torch.")
         return

@@ -1,11 +1,11 @@
-"""What the container starts: gives up root, adds the plug-ins that are mounted, then becomes graphbench under tini.
+"""Entry point of the container: give up root, add mounted plug-ins, then become graphbench under tini.
 
     docker run graphbench fit --config quickstart     arguments go to graphbench
     docker run -it graphbench bash                                 or to one of PROGRAMS
 
-GRAPHBENCH_PLUGINS names folders of plug-ins, separated by colons. They are used where they lie, nothing is built or
-installed: their code joins PYTHONPATH, and beside it a folder with what an installer would have noted of their entry
-points. What a plug-in depends on must be in the image.
+GRAPHBENCH_PLUGINS names folders of plug-ins, separated by colons. They are used in place, and nothing is built or
+installed: their code is added to PYTHONPATH, with a folder that describes their entry points as an installer would. The
+dependencies of a plug-in must be in the image.
 """
 
 from __future__ import annotations
@@ -20,29 +20,29 @@ from pathlib import Path
 import tomllib
 
 WORKSPACE = Path("/workspace")
-#: Folders of the workspace that runs write to; volumes in most cases.
+#: Folders of the workspace that runs write to; usually volumes.
 WRITTEN = ("runs", "data", "store")
-#: User and group when the runs' folder does not name one.
+#: User and group if the runs' folder belongs to root.
 DEFAULT_ID = 1000
-#: Programs that may be started in graphbench's place.
+#: Programs that may be started instead of graphbench.
 PROGRAMS = ("bash", "sh", "python", "pip", "tensorboard")
 
 
 class UnusablePlugin(Exception):
-    """A folder of GRAPHBENCH_PLUGINS holds no plug-in that can be used where it lies."""
+    """A folder of GRAPHBENCH_PLUGINS contains no plug-in that can be used in place."""
 
 
 def is_real_root() -> bool:
-    """Whether this process is the machine's root. A rootless engine's root is the caller, who owns the volumes."""
+    """Return whether this process is the machine's root. A rootless engine's root is the owner of the volumes."""
     outside = Path("/proc/self/uid_map").read_text(encoding="ascii").split()[1]
     return os.geteuid() == 0 and outside == "0"
 
 
 def give_up_root(workspace: Path) -> None:
-    """Become the owner of the runs' folder, so that results belong to who mounted it; the engine made it if root does.
+    """Become the owner of the runs' folder, who then owns the results; a folder of root was created by the engine.
 
     Args:
-        workspace: folder with those of `WRITTEN`.
+        workspace: folder with the folders of `WRITTEN`.
 
     Raises:
         PermissionError: the engine withholds the capabilities CHOWN, SETGID and SETUID.
@@ -60,17 +60,17 @@ def give_up_root(workspace: Path) -> None:
 
 
 def register(plugin: Path, notes: Path) -> Path:
-    """Note a plug-in's name, version and entry points, as its installation would.
+    """Record a plug-in's name, version and entry points, as its installation would.
 
     Args:
         plugin: folder of its `pyproject.toml`.
         notes: folder that gets a `NAME-VERSION.dist-info`.
 
     Returns:
-        The folder its code is imported from: `src`, or its own where there is none.
+        The folder from which its code is imported: `src`, or the plug-in's folder if there is none.
 
     Raises:
-        UnusablePlugin: there is no `[project]` table that registers something for graphbench, or it is noted already.
+        UnusablePlugin: no `[project]` table registers something for graphbench, or it is already recorded.
     """
     file = plugin / "pyproject.toml"
     if not file.is_file():
@@ -100,7 +100,7 @@ def register(plugin: Path, notes: Path) -> Path:
 
 
 def python_path(plugins: str, notes: Path) -> str:
-    """PYTHONPATH with some plug-ins.
+    """Return PYTHONPATH with the plug-ins.
 
     Args:
         plugins: their folders, separated by colons.
@@ -114,7 +114,7 @@ def python_path(plugins: str, notes: Path) -> str:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Become graphbench, or the program that is named; returns never, or with an error."""
+    """Become graphbench, or the named program; never returns, except with an error."""
     if is_real_root():
         try:
             give_up_root(WORKSPACE)
@@ -127,7 +127,7 @@ def main(arguments: Sequence[str]) -> None:
         except UnusablePlugin as error:
             sys.exit(f"GRAPHBENCH_PLUGINS: {error}")
     program = arguments if arguments and arguments[0] in PROGRAMS else ["graphbench", *arguments]
-    # -s: with `docker run --init` tini is not the first process, and still gathers what others leave behind
+    # -s: with `docker run --init` tini is not the first process, but still reaps orphaned processes
     os.execvp("tini", ["tini", "-s", "--", *program])
 
 

@@ -1,25 +1,25 @@
-"""Judge which of BREC's 400 pairs of graphs, alike to weak tests of isomorphism, a model can tell apart.
+"""Test which of BREC's 400 pairs of graphs, indistinguishable by weak isomorphism tests, a model can distinguish.
 
-Wang & Zhang, "An Empirical Study of Realized GNN Expressiveness", ICML 2024, https://github.com/GraphPKU/BREC. The file
-`brec_v3.npy` of its authors (MIT licence) holds graph6 strings: of each of 400 pairs (G, H) 32 relabellings of both,
-G, H, G, H, ..., and then, again for each pair, 32 pairs of two relabellings of G alone.
+Wang & Zhang, "An Empirical Study of Realized GNN Expressiveness", ICML 2024, https://github.com/GraphPKU/BREC. The
+authors' file `brec_v3.npy` (MIT licence) contains graph6 strings: for each of 400 pairs (G, H) 32 relabellings of both,
+G, H, G, H, ..., and then, again for each pair, 32 pairs of two relabellings of G only.
 
-A model is trained for each pair, so that the embeddings of G and H point apart (cosine loss, 20 epochs, Adam at 1e-4
-with weight decay 1e-4, batches of 16 graphs, the end at a loss of 0.2). Then, with differences d_r of the embeddings
-of G and H in relabelling r, mean m and covariance S,
+A model is trained for each pair so that the embeddings of G and H point in different directions (cosine loss, 20
+epochs, Adam at 1e-4 with weight decay 1e-4, batches of 16 graphs, stopping at a loss of 0.2). Then, with differences
+d_r of the embeddings of G and H in relabelling r, mean m and covariance S,
 
     T^2 = m^T S^+ m
 
-tells them apart if it is above 72.34, and is not equal to the same of G against itself. That bound is `31 F`, F being
-the 95 % quantile of the F distribution with 16 and 16 degrees of freedom: the one of Hotelling's `32 m^T S^-1 m` for 32
-differences of 16 numbers. The authors' code leaves the factor 32 out of T^2 on both sides, and so does this script, by
-whose numbers theirs can be held. A pair is reliable if G against itself stays below the bound. Differences that are all
-equal have the covariance 1e-7.
+distinguishes them if it is above 72.34 and differs from the value for G and itself. That bound is `31 F`, with F the 95
+% quantile of the F distribution with 16 and 16 degrees of freedom: the bound of Hotelling's `32 m^T S^-1 m` for 32
+differences of 16 numbers. The authors' code omits the factor 32 from T^2 on both sides, and so does this script, so the
+numbers are comparable. A pair is reliable if the value for G and itself is below the bound. If all differences are
+equal, the covariance is 1e-7.
 
     python experiments/brec.py brec_v3.npy --model GPS --options num_layers=4 hidden_dim=32 --output brec.csv
     python experiments/brec.py brec_v3.npy --model PPGT --pairs 0 60 --output brec.csv
 
-Without `--pairs` all pairs are run, each in seconds to minutes of a core. Nothing is downloaded.
+Without `--pairs` all pairs are run, each in seconds to minutes on one core. Nothing is downloaded.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ from graphbench.testing import encode
 
 RELABELLINGS, DIM = 32, 16
 THRESHOLD = 72.34
-#: Variance of embeddings that are equal in all relabellings, as those of small graphs may be; the authors advise it.
+#: Variance of embeddings that are equal in all relabellings, as for some small graphs; advised by the authors.
 EPSILON = 1e-7
-#: Kind of graphs -> first pair and the pair behind the last.
+#: Kind of graphs -> first pair and end (exclusive).
 PARTS = {
     "Basic": (0, 60),
     "Regular": (60, 160),
@@ -64,11 +64,11 @@ SPEC = BenchmarkSpec(
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a model finds of a pair.
+    """The results of a model for a pair.
 
     Args:
-        statistic: T^2 of G against H.
-        itself: T^2 of G against itself.
+        statistic: T^2 of G and H.
+        itself: T^2 of G and itself.
     """
 
     statistic: float
@@ -76,12 +76,12 @@ class Verdict:
 
     @property
     def distinguished(self) -> bool:
-        """Tell whether G and H differ."""
+        """Return whether G and H differ."""
         return self.statistic > THRESHOLD and not np.isclose(self.statistic, self.itself, atol=1e-6, rtol=1e-5)
 
     @property
     def reliable(self) -> bool:
-        """Tell whether G does not differ from itself."""
+        """Return whether G does not differ from itself."""
         return self.itself < THRESHOLD
 
 
@@ -89,31 +89,31 @@ def read(path: Path) -> np.ndarray:
     """Read the strings `[2, pairs, 2 * RELABELLINGS]`: pairs, and pairs of one graph.
 
     Raises:
-        BadInput: the file is none of graph6 strings, or does not hold whole pairs.
+        BadInput: the file does not contain graph6 strings, or not complete pairs.
     """
     try:
-        found = np.load(path, allow_pickle=False)  # strings have a type of their own; objects could run code
+        found = np.load(path, allow_pickle=False)  # strings have a separate type; objects could run code
     except (OSError, ValueError) as error:
-        raise BadInput(f"{path} is no NumPy file of graph6 strings: {error}") from error
+        raise BadInput(f"{path} is not a NumPy file of graph6 strings: {error}") from error
     if found.ndim != 1 or found.dtype.kind != "S" or not len(found) or len(found) % (4 * RELABELLINGS):
         raise BadInput(
-            f"{path} holds {found.dtype}, shape {found.shape}; expected graph6 strings, {4 * RELABELLINGS} a pair."
+            f"{path} has {found.dtype}, shape {found.shape}; expected graph6 strings, {4 * RELABELLINGS} per pair."
         )
     return found.reshape(2, -1, 2 * RELABELLINGS)
 
 
 def table_of(strings: Sequence[bytes]) -> GraphTable:
-    """Make graphs without features, both directions of each edge, of graph6 strings.
+    """Create graphs without features, with both directions of each edge, from graph6 strings.
 
     Raises:
-        BadInput: a string is none.
+        BadInput: a string is not graph6.
     """
     graphs = []
     for text in strings:
         try:
             graph = nx.from_graph6_bytes(bytes(text).strip())
         except (nx.NetworkXError, ValueError, IndexError) as error:
-            raise BadInput(f"{text!r} is no graph in graph6: {error}") from error
+            raise BadInput(f"{text!r} is not a graph in graph6: {error}") from error
         edges = torch.tensor(list(graph.to_directed().edges), dtype=torch.int64).reshape(-1, 2)
         graphs.append({"num_nodes": graph.number_of_nodes(), "edge_index": edges.T.contiguous()})
     return GraphTable.from_graphs(graphs)
@@ -139,8 +139,8 @@ def judge(strings: np.ndarray, architecture: str, options: Mapping[str, Any], ep
     Args:
         strings: graph6 of the pair and of G against itself `[2, 2 * RELABELLINGS]`.
         architecture: registered name.
-        options: of it.
-        epochs: at most.
+        options: options of the architecture.
+        epochs: maximum number of epochs.
     """
     cls = registry.load("architectures", architecture)
     module = BenchmarkModule(
@@ -169,12 +169,12 @@ def judge(strings: np.ndarray, architecture: str, options: Mapping[str, Any], ep
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Judge pairs, write a row for each, and print how many of each part are told apart."""
+    """Test pairs, write a row for each, and print how many of each part are distinguished."""
     parser = argparse.ArgumentParser(description="Which pairs of BREC a model tells apart.", allow_abbrev=False)
     parser.add_argument("file", type=Path, help="brec_v3.npy")
     parser.add_argument("--model", required=True, help="registered architecture")
-    parser.add_argument("--options", nargs="*", default=[], metavar="NAME=VALUE", help="of the architecture")
-    parser.add_argument("--pairs", nargs=2, type=int, metavar=("FIRST", "BEHIND"), help="these pairs alone")
+    parser.add_argument("--options", nargs="*", default=[], metavar="NAME=VALUE", help="options of the architecture")
+    parser.add_argument("--pairs", nargs=2, type=int, metavar=("FIRST", "BEHIND"), help="only these pairs")
     parser.add_argument("--seed", type=int, default=2023)
     parser.add_argument("--epochs", type=int, default=20)
     parser.add_argument("--output", type=Path, required=True, help="CSV with a row for each pair")

@@ -1,16 +1,16 @@
-"""Measure how often conformal intervals hold the truth where they are needed: on test molecules of other scaffolds.
+"""Measure how often conformal intervals contain the truth where it matters: on test molecules of new scaffolds.
 
     python experiments/coverage.py FILE --target logS --output runs/coverage
     python experiments/coverage.py FILE --target logS --split butina --split-seeds 0 1 2 -- --trainer.max_epochs 20
     python experiments/coverage.py --trained runs/a-0 runs/a-1 --trained runs/b-0 runs/b-1
 
-For each seed of the split several models are trained (configuration `molecules`), each an ordinary `graphbench fit`
-in a folder of its own; a finished one is taken as it is, and options behind `--` go to every fit. With `--trained`,
-once for each split, finished runs of any configuration are measured, and nothing is trained. The models of a split
-answer together, and their intervals are fitted on its validation molecules in each of the ways of `graphbench predict
---interval-by`. The table has, for each way and stated coverage, the share of test molecules whose target lies in its
-interval, over all of them, and over the third that is nearest to the training set and the third that is farthest; and
-the mean width of the intervals in the target's unit. Shares are means over the splits, with the standard deviation
+For each seed of the split several models are trained (configuration `molecules`), each with an ordinary
+`graphbench fit` in a separate folder. Finished runs are reused, and options after `--` are passed to every fit. With
+`--trained`, once for each split, finished runs of any configuration are measured, and nothing is trained. The models of
+a split predict together, and their intervals are fitted on its validation molecules in each of the ways of
+`graphbench predict --interval-by`. The table has, for each way and nominal coverage, the share of test molecules whose
+target is in its interval, over all of them, over the third nearest to the training set and the third farthest from it,
+and the mean width of the intervals in the target's unit. Shares are means over the splits, with the standard deviation
 between them.
 """
 
@@ -40,7 +40,7 @@ class Measured:
 
     Args:
         by: see `WAYS`.
-        stated: coverage.
+        stated: nominal coverage.
         whole: share of all test molecules.
         near: share of the third with the smallest distances to training.
         far: share of the third with the largest.
@@ -73,7 +73,7 @@ def trained(own: argparse.Namespace, split_seed: int, seed: int, options: Sequen
 
 
 def measure(runs: Sequence[Path], stated: Sequence[float]) -> list[Measured]:
-    """Fit intervals of the models of one split in every way, and count the test molecules that they hold."""
+    """Fit intervals of the models of one split in every way, and count the test molecules that they contain."""
     members = [graphbench.load(run, accelerator="cpu") for run in runs]
     for member in members:
         member.data.prepare_data()
@@ -98,7 +98,7 @@ def measure(runs: Sequence[Path], stated: Sequence[float]) -> list[Measured]:
 
 
 def table(splits: Sequence[Sequence[Measured]]) -> str:
-    """Return the means over splits as text, with standard deviations between splits where there are several."""
+    """Return the means over splits as text, with standard deviations between splits if there are several."""
     lines = ["by                 stated    all            nearest third  farthest third   width"]
     for rows in zip(*splits, strict=True):
         cells = []
@@ -119,10 +119,10 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("file", type=Path, nargs="?")
     parser.add_argument("--target", help="column of the file")
-    parser.add_argument("--trained", type=Path, nargs="+", action="append", metavar="RUN", help="of one split")
-    parser.add_argument("--split", default="scaffold_balanced", help="of `Molecules`, with a seed")
+    parser.add_argument("--trained", type=Path, nargs="+", action="append", metavar="RUN", help="runs of one split")
+    parser.add_argument("--split", default="scaffold_balanced", help="split of `Molecules`, with a seed")
     parser.add_argument("--split-seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="of the models of a split")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="seeds of the models of a split")
     parser.add_argument("--fractions", default="[0.6, 0.2, 0.2]", help="bins of distances need validation molecules")
     parser.add_argument("--stated", type=float, nargs="+", default=[0.8, 0.9])
     parser.add_argument("--output", type=Path, default=Path("runs/coverage"), help="folder of the runs")

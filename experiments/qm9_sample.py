@@ -3,8 +3,8 @@
     pip install 'graphbench-lightning[qm9]'
     python experiments/qm9_sample.py qm9_2000.csv
 
-For `experiments/starting_weights.py`: quantities of quantum chemistry, which no descriptor of the graph states. A split
-is a column: 1,600 molecules to train on, 200 to validate and 200 to test.
+For `experiments/starting_weights.py`: quantum-chemical quantities, which no graph descriptor contains. A split is a
+column: 1,600 molecules for training, 200 for validation and 200 for testing.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SIZE, HELD_OUT, SPARE = 2_000, 200, 300
 
 
 def sample(frame: pd.DataFrame) -> pd.DataFrame:
-    """Draw molecules of two atoms or more by a fixed seed, and deal them to three splits."""
+    """Draw molecules of two or more atoms with a fixed seed, and assign them to sets in three splits."""
     drawn = frame.iloc[np.random.RandomState(0).permutation(len(frame))[: SIZE + SPARE]].rename(columns=COLUMNS)
     molecules = [Chem.MolFromSmiles(str(smiles)) for smiles in drawn["smiles"]]
     drawn = drawn[[one is not None and one.GetNumAtoms() > 1 for one in molecules]]

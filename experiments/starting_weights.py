@@ -1,4 +1,4 @@
-"""Hold starting weights against random ones: one architecture, one budget, several ways to go on from the weights.
+"""Compare starting weights with random ones: one architecture, one budget, several ways to continue from the weights.
 
     python experiments/starting_weights.py FILE --target logS
     python experiments/starting_weights.py FILE --target logS --weights runs/pretrain/run --ways whole -- \
@@ -6,20 +6,20 @@
     python experiments/starting_weights.py FILE --target active --classes 2 --splits scaffold_0 --sizes 1000
 
 Every split is a column of the file with train, val and test, or `scaffold_0` and so on: whole Murcko scaffolds in a
-random order by that seed, of the molecules that RDKit reads. Of the training molecules, so many as `--sizes` says are
-drawn by a fixed seed, while validation and test stay whole. `random` starts from random weights; `frozen` trains the
-head alone, `staged` the head for 10 epochs and then everything, `whole` everything at once, `gentle` everything with a
-lower rate for what the weights brought. Options behind `--` go to every fit. A run that has test scores is taken as it
-is, so that a stopped command goes on. The table has validation errors, by which settings are chosen, and test errors,
-by which none is; those of the simple models of `graphbench test` on the same molecules; with `--members N` those of the
-mean prediction of N seeds, the first among them, and of every further seed by itself; and with `--chemprop COMMAND`
-those of chemprop's defaults by the same number of seeds, from an environment of its own:
+random order by that seed, of the molecules that RDKit reads. `--sizes` training molecules are drawn with a fixed seed,
+while validation and test sets are used in full. `random` starts from random weights; `frozen` trains only the head,
+`staged` the head for 10 epochs and then everything, `whole` everything at once, `gentle` everything with a lower
+learning rate for the loaded weights. Options after `--` are passed to every fit. A run that has test scores is reused,
+so a stopped command resumes. The table has validation errors, which are used to choose settings, and test errors, which
+are not; those of the simple models of `graphbench test` on the same molecules; with `--members N` those of the mean
+prediction of N seeds, including the first, and of every further seed by itself; and with `--chemprop COMMAND` those of
+chemprop's defaults with the same number of seeds, from a separate environment:
 
     python -m venv chemprop && chemprop/bin/pip install chemprop==2.2.4
     python experiments/starting_weights.py ... --chemprop chemprop/bin/chemprop
 
-Errors are MAE, or 1 - AUROC with `--classes 2`. `seconds` are of the processor: of `fit`, and of training and
-prediction by chemprop; those of the simple models are of the clock, with their features.
+Errors are MAE, or 1 - AUROC with `--classes 2`. `seconds` are processor time: of `fit`, and of training and prediction
+for chemprop. For the simple models they are wall time, including their features.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def with_scaffolds(frame: pd.DataFrame, split: str) -> pd.DataFrame:
 
 
 def draw(file: Path, split: str, size: int, folder: Path) -> Path:
-    """Write the file with `size` of the training molecules of a split, by a fixed seed, and return its path."""
+    """Write the file with `size` training molecules of a split, drawn with a fixed seed, and return its path."""
     frame = pd.read_csv(file)
     if split.startswith("scaffold_") and split not in frame:
         frame = with_scaffolds(frame, split)
@@ -84,12 +84,12 @@ def draw(file: Path, split: str, size: int, folder: Path) -> Path:
 
 
 def processor_seconds() -> float:
-    """Return what this process and its children have used so far."""
+    """Return the processor time used so far by this process and its children."""
     return sum(sum(resource.getrusage(who)[:2]) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
 
 
 def train(file: Path, target: str, split: str, run: Path, options: Sequence[str]) -> None:
-    """Train unless the run has the scores of a finished training, and note its seconds.
+    """Train unless the run has the scores of a finished training, and record its seconds.
 
     Raises:
         SystemExit: the command failed.
@@ -105,12 +105,12 @@ def train(file: Path, target: str, split: str, run: Path, options: Sequence[str]
 
 
 def error(scores: Mapping[str, float], part: str) -> float:
-    """Return the error on a part: MAE, or 1 - AUROC of classes."""
+    """Return the error on a part: MAE, or 1 - AUROC for classes."""
     return scores[f"{part}/MAE"] if f"{part}/MAE" in scores else 1 - scores[f"{part}/AUROC"]
 
 
 def error_of(prediction: pd.Series, truth: pd.Series, classes: bool) -> float:
-    """Return the same of predicted numbers, or of probabilities of class 1."""
+    """Return the error of predicted numbers, or of probabilities of class 1."""
     if classes:
         return 1 - float(roc_auc_score(truth, prediction))
     return float((prediction - truth).abs().mean())
@@ -136,7 +136,7 @@ def score(file: Path, target: str, split: str, run: Path, options: Sequence[str]
 
 
 def score_ensemble(file: Path, target: str, split: str, runs: Sequence[Path], options: Sequence[str]) -> tuple:
-    """Train what is missing, by a seed for each run, and predict together: errors on val and test, seconds.
+    """Train missing runs, with one seed each, and predict together: errors on val and test, seconds.
 
     Raises:
         SystemExit: a command failed.
@@ -167,10 +167,10 @@ def score_predictions(runs: Sequence[Path]) -> tuple:
 def score_chemprop(
     command: Sequence[str], file: Path, target: str, split: str, folders: Sequence[Path], classes: bool = False
 ) -> dict[str, tuple]:
-    """Train chemprop by its defaults, by a seed for each folder: model -> errors on val and test, seconds.
+    """Train chemprop with its defaults, one seed per folder: model -> errors on val and test, seconds.
 
-    A folder that has predictions is taken as it is. Two and more folders have a row for each seed, and one for the
-    mean of their predictions, as `chemprop train --ensemble-size` makes it.
+    A folder that has predictions is reused. With two or more folders there is a row for each seed, and one for the mean
+    of their predictions, as computed by `chemprop train --ensemble-size`.
     """
     asked = folders[0].with_suffix(".asked.csv")
     frame = pd.read_csv(file)
@@ -206,7 +206,7 @@ def score_chemprop(
 
 
 def table(rows: Sequence[dict]) -> str:
-    """Means over the splits of each size and model, as text."""
+    """Return the means over splits for each size and model, as text."""
     groups: dict[tuple, list[dict]] = {}
     for row in rows:
         groups.setdefault((row["size"], row["model"]), []).append(row)
@@ -225,12 +225,12 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("file", type=Path)
     parser.add_argument("--target", required=True)
     parser.add_argument("--classes", type=int, choices=[2], help="the target is a class, 0 or 1")
-    parser.add_argument("--weights", default="molecules-base", help="as --model.init_from takes them")
+    parser.add_argument("--weights", default="molecules-base", help="weights, as for --model.init_from")
     parser.add_argument("--splits", nargs="+", default=["split_0", "split_1", "split_2"], metavar="COLUMN")
     parser.add_argument("--sizes", nargs="+", type=int, default=[100, 300, 800], help="training molecules")
     parser.add_argument("--ways", nargs="*", choices=list(WAYS), default=list(WAYS))
     parser.add_argument("--members", type=int, default=1, help="seeds of an ensemble of each way, and of chemprop")
-    parser.add_argument("--chemprop", metavar="COMMAND", help="that starts chemprop, to train it as well")
+    parser.add_argument("--chemprop", metavar="COMMAND", help="command that starts chemprop, to train it as well")
     parser.add_argument("--output", type=Path, default=Path("runs/starting-weights"), help="folder of the runs")
     own = parser.parse_args(words[: words.index("--")] if "--" in words else words)
     if own.classes:

@@ -1,10 +1,10 @@
-"""Look up known vulnerabilities of the newest and of the oldest versions that pyproject.toml allows.
+"""Look up known vulnerabilities of the newest and the oldest versions that pyproject.toml allows.
 
     python release/audit.py
 
-`pip-audit` asks the advisory database of the Python Package Index; nothing is installed. A finding in an oldest version
-says which floor of pyproject.toml to raise, one in a newest version which package to replace; a package that the
-database does not know counts as one.
+`pip-audit` queries the advisory database of the Python Package Index; nothing is installed. A finding in an oldest
+version shows which lower bound of pyproject.toml to raise, one in a newest version which package to replace; a package
+unknown to the database counts as a finding.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 
 from resolve import PROJECTS, WAYS, pythons, requirements, resolve
 
-#: pip-audit in an environment of its own, on versions that are pinned already.
+#: pip-audit in a separate environment, on versions that are already pinned.
 AUDIT = (
     sys.executable,
     "-m",
@@ -32,15 +32,15 @@ AUDIT = (
 
 
 def audit(folder: Path, way: str, python: str) -> int:
-    """Resolve one way, and print what is known of these versions; pip-audit's exit code.
+    """Resolve one way, print known vulnerabilities of these versions, and return pip-audit's exit code.
 
     Args:
-        folder: for files of requirements.
+        folder: folder for requirements files.
         way: "newest" or "oldest", see `resolve.WAYS`.
         python: version of Python to resolve for.
 
     Raises:
-        subprocess.CalledProcessError: nothing fits; its stderr says why.
+        subprocess.CalledProcessError: there is no solution; its stderr says why.
     """
     asked, pinned = folder / "asked.txt", folder / f"{way}.txt"
     asked.write_text(requirements(), encoding="utf-8")
@@ -50,7 +50,7 @@ def audit(folder: Path, way: str, python: str) -> int:
 
 
 def main() -> int:
-    """Audit the newest versions for the newest Python, the oldest for the oldest; 1 where something is known."""
+    """Audit the newest versions for the newest Python, the oldest for the oldest; return 1 for any finding."""
     claimed = pythons(PROJECTS[0].read_text(encoding="utf-8"))
     with tempfile.TemporaryDirectory() as folder:
         codes = [audit(Path(folder), way, python) for way, python in (("newest", claimed[-1]), ("oldest", claimed[0]))]

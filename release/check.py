@@ -1,9 +1,9 @@
-"""Build what would be uploaded, install it where nothing of the clone is, and train with it.
+"""Build the files to upload, install them in an environment without the clone, and train with them.
 
     python release/check.py           other packages are those of this environment, and nothing is downloaded
     python release/check.py --fresh   they come from the package index (on Linux with PyTorch's CUDA libraries)
 
-Ends with exit code 1 and the reason where a step fails.
+Exits with code 1 and the reason if a step fails.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-#: What a package holds beside Python sources: types, templates and notices.
+#: Files of a package other than Python sources: types, templates and notices.
 KINDS = (".py", ".pyi", ".typed", ".html", ".css", ".js", ".md", ".txt", ".json", ".yaml", ".toml", ".tmpl")
-#: Links that a page on the index has beside its text.
+#: Links that a page on the index has in addition to its text.
 LINKS = {"Documentation", "Repository", "Changelog", "Issues"}
 #: A short form of the quickstart: a few steps of one epoch.
 QUICKSTART = ("fit", "--config", "quickstart", "--run", "run", "--trainer.max_epochs", "1")
@@ -37,17 +37,17 @@ class Failed(Exception):
 
 
 def projects() -> list[Path]:
-    """The folders that become distributions: the core and every plug-in."""
+    """Return the folders that become distributions: the core and every plug-in."""
     return [ROOT, *sorted(path.parent for path in ROOT.glob("plugins/*/pyproject.toml"))]
 
 
 def package_of(project: Path) -> Path:
-    """The package that a project installs."""
+    """Return the package that a project installs."""
     return ROOT / "graphbench" if project == ROOT else next((project / "src").glob("graphbench_*"))
 
 
 def expected_files(project: Path) -> set[str]:
-    """Names that a wheel must hold: sources and what lies beside them, and every configuration."""
+    """Return the names that a wheel must contain: sources, accompanying files, and every configuration."""
     package = package_of(project)
     sources = {path for path in package.rglob("*") if path.suffix in KINDS and "__pycache__" not in path.parts}
     configurations = (project / "configs").rglob("*.yaml")
@@ -57,7 +57,7 @@ def expected_files(project: Path) -> set[str]:
 
 
 def wheel_faults(wheel: Path, project: Path) -> list[str]:
-    """What a wheel lacks or should not hold; empty for a good one.
+    """List what a wheel lacks or should not contain; empty for a good one.
 
     Args:
         wheel: the file.
@@ -85,7 +85,7 @@ def wheel_faults(wheel: Path, project: Path) -> list[str]:
 
 
 def sdist_faults(sdist: Path, project: Path) -> list[str]:
-    """What a source distribution lacks of licence, sources and configurations, and holds of other projects."""
+    """List licence, sources and configurations missing from a source distribution, and files of other projects."""
     with tarfile.open(sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     package = package_of(project)
@@ -98,7 +98,7 @@ def sdist_faults(sdist: Path, project: Path) -> list[str]:
 
 
 def run(command: Sequence[str | Path], **options: object) -> str:
-    """Output of a command; `Failed` with its last lines where it fails."""
+    """Return the output of a command; raise `Failed` with its last lines if it fails."""
     done = subprocess.run([str(word) for word in command], capture_output=True, text=True, **options)  # type: ignore[call-overload]
     if done.returncode:
         words = " ".join(str(word) for word in command)
@@ -107,13 +107,13 @@ def run(command: Sequence[str | Path], **options: object) -> str:
 
 
 def build(project: Path, folder: Path) -> tuple[Path, Path]:
-    """Source distribution of a project, and the wheel that is built from it rather than from the clone."""
+    """Build the source distribution of a project, and the wheel from it rather than from the clone."""
     run([sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, project])
     return next(folder.glob("*.tar.gz")), next(folder.glob("*.whl"))
 
 
 def build_all(folder: Path) -> list[Path]:
-    """Builds every project and looks into what came out; the files."""
+    """Build every project, check the files, and return them."""
     files = []
     for number, project in enumerate(projects()):
         sdist, wheel = build(project, folder / str(number))
@@ -126,9 +126,9 @@ def build_all(folder: Path) -> list[Path]:
 
 
 def lend(source: Path, target: Path) -> None:
-    """Links to the packages of one environment in another, without those of this project.
+    """Link the packages of one environment into another, except those of this project.
 
-    An environment that only sees the first one as a further folder would find the clone, which is installed there.
+    An environment with the first one as an additional folder would find the clone, which is installed in it.
     """
     for entry in source.iterdir():
         if "graphbench" not in entry.name and entry.name != "__pycache__":
@@ -136,7 +136,7 @@ def lend(source: Path, target: Path) -> None:
 
 
 def make_environment(folder: Path, wheels: Iterable[Path], fresh: bool) -> Path:
-    """An environment with the core and, by its extra `all`, the plug-ins; its folder of programs."""
+    """Create an environment with the core and, by its extra `all`, the plug-ins; return its folder of programs."""
     venv.create(folder, with_pip=False)
     python = folder / "bin" / "python"
     site = Path(sysconfig.get_path("purelib", "venv", {"base": str(folder), "platbase": str(folder)}))
@@ -150,7 +150,7 @@ def make_environment(folder: Path, wheels: Iterable[Path], fresh: bool) -> Path:
 
 
 def use(programs: Path, folder: Path) -> str:
-    """Trains and tests in an empty folder; what `graphbench test` printed."""
+    """Train and test in an empty folder; return the output of `graphbench test`."""
     kept = ("PATH", "LANG", "TMPDIR", "SSL_CERT_FILE")
     environment = {name: os.environ[name] for name in kept if name in os.environ}
     environment |= {"HOME": str(folder), "OMP_NUM_THREADS": "1"}
@@ -173,9 +173,9 @@ def use(programs: Path, folder: Path) -> str:
 
 
 def main() -> int:
-    """Build, look into the files, install, train; the exit code."""
+    """Build, check the files, install, train; return the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--fresh", action="store_true", help="download what the wheels require")
+    parser.add_argument("--fresh", action="store_true", help="download the requirements of the wheels")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

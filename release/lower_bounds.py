@@ -3,10 +3,10 @@
     python release/lower_bounds.py                         with PyTorch's CPU wheel
     python release/lower_bounds.py --torch-backend pypi    with the wheel of the package index (on Linux with CUDA)
     python release/lower_bounds.py --folder lowest         keeps the environment
-    python release/lower_bounds.py -- tests/nn             another part of the suite
+    python release/lower_bounds.py -- tests/nn             a different part of the suite
 
-Without a path the part below runs: everything that computes, and hostile checkpoints and folders. What is left out
-starts processes, signals and browsers, and depends on the tools of the environment rather than on its oldest libraries.
+Without a path the part below runs: everything that computes, and hostile checkpoints and folders. The omitted tests use
+processes, signals and browsers, and depend on the tools of the environment rather than on its oldest libraries.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ PART = (
     "tests/training/test_module.py", "tests/training/test_optim.py", "tests/cli/test_every_way_in.py",
     "tests/cli/test_sent_runs.py", "plugins",
 )  # fmt: skip
-#: What the suite needs beside the project; their versions do not matter here.
+#: Packages that the suite needs in addition to the project; their versions do not matter here.
 TOOLS = ("hatchling", "hypothesis", "mpmath", "packaging", "pytest", "pytest-xdist")
 
 
 def backend(name: str) -> tuple[str, ...]:
-    """Options that choose where uv takes PyTorch from.
+    """Return the options that choose uv's source of PyTorch.
 
     Args:
         name: `pypi` for the package index, else one of uv's backends, such as `cpu` or `cu128`.
@@ -41,10 +41,10 @@ def backend(name: str) -> tuple[str, ...]:
 
 
 def install(folder: Path, python: str, torch_backend: str) -> Path:
-    """An environment with the oldest versions, the tools of the tests and this clone; its Python.
+    """Create an environment with the oldest versions, the tools of the tests and this clone; return its Python.
 
     Raises:
-        subprocess.CalledProcessError: something cannot be resolved or had.
+        subprocess.CalledProcessError: something cannot be resolved or downloaded.
     """
     subprocess.run([sys.executable, "-m", "uv", "venv", "--quiet", "--clear", "--python", python, folder], check=True)
     environment = folder / "bin" / "python"
@@ -64,12 +64,12 @@ def install(folder: Path, python: str, torch_backend: str) -> Path:
 
 
 def main() -> int:
-    """Install and test; pytest's exit code."""
+    """Install and test; return pytest's exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--python", default=sys.executable, help="interpreter or version; that of this process")
+    parser.add_argument("--python", default=sys.executable, help="interpreter or version (default: this one)")
     parser.add_argument("--torch-backend", default="cpu", help="cpu (default), a CUDA version such as cu128, or pypi")
-    parser.add_argument("--folder", type=Path, help="where the environment is made and kept; else it is temporary")
-    parser.add_argument("tests", nargs="*", default=PART, help="what pytest runs")
+    parser.add_argument("--folder", type=Path, help="create and keep the environment here; by default temporary")
+    parser.add_argument("tests", nargs="*", default=PART, help="tests for pytest to run")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         folder = (options.folder or Path(temporary) / "lowest").absolute()

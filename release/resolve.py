@@ -1,9 +1,9 @@
-"""Resolve what the project requires for every Python it claims, newest and oldest, without installing anything.
+"""Resolve the project's requirements for every supported Python, newest and oldest, without installing anything.
 
     python release/resolve.py
 
-Four answers for each version of Python: what pip would take, what `constraints.txt` pins with the tools of `make env`,
-and the oldest that pyproject.toml allows. Only wheels count: nobody should need a compiler.
+Four results for each version of Python: what pip would install, what `constraints.txt` pins with the tools of
+`make env`, and the oldest versions that pyproject.toml allows. Only wheels count: no user should need a compiler.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 PROJECTS = [ROOT / "pyproject.toml", *sorted(ROOT.glob("plugins/*/pyproject.toml"))]
 UV = (sys.executable, "-m", "uv", "pip")
-#: Certificates of the system, which a company's proxy may need.
+#: Certificates of the system, which a company's proxy may require.
 SYSTEM = ("--native-tls",)
 #: The extras of `make env` and of `make speed`.
 EXTRAS = ("cluster", "dev", "docs", "explain", "hub", "images", "mnist", "onnx", "speed", "tune", "zinc")
@@ -29,7 +29,7 @@ WAYS: dict[str, tuple[str, ...]] = {
 
 
 def pythons(project: str) -> list[str]:
-    """Versions of Python that the classifiers of a pyproject.toml name, oldest first.
+    """Return the versions of Python in the classifiers of a pyproject.toml, oldest first.
 
     Args:
         project: its text.
@@ -39,20 +39,20 @@ def pythons(project: str) -> list[str]:
 
 
 def requirements() -> str:
-    """What core and plug-ins require of others, and the data packages of the image: a requirement a line."""
+    """Return third-party requirements of core and plug-ins, and data packages of the image, one per line."""
     return _output([sys.executable, "docker/requirements.py", *PROJECTS])
 
 
 def resolve(source: Path, python: str, *options: str) -> list[str]:
-    """Pinned requirements, one a line.
+    """Return pinned requirements, one per line.
 
     Args:
         source: a file of requirements or a pyproject.toml.
         python: version of Python to resolve for.
-        options: further ones for `uv pip compile`.
+        options: further options for `uv pip compile`.
 
     Raises:
-        subprocess.CalledProcessError: nothing fits; its stderr says why.
+        subprocess.CalledProcessError: there is no solution; its stderr says why.
     """
     quiet = ("--quiet", "--no-header", "--no-annotate", "--only-binary", ":all:")
     return _output([*UV, "compile", *SYSTEM, *quiet, "--python-version", python, *options, source]).splitlines()
@@ -63,7 +63,7 @@ def _output(command: list[str | Path]) -> str:
 
 
 def main() -> int:
-    """Print what was found; 1 where nothing fits."""
+    """Print the results; return 1 if there is no solution."""
     failures = 0
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "requirements.txt"

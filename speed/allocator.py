@@ -1,8 +1,8 @@
-"""Training steps with glibc's memory thresholds as they are and as `graphbench` sets them.
+"""Compare training steps with glibc's default memory thresholds and with those that `graphbench` sets.
 
 GPS of width 64 with 6 layers on graphs of PATTERN's size (119 nodes, 6,000 edges): forward and backward pass and AdamW.
-Every measurement is a process of its own, since thresholds hold for a whole process; the two kinds take turns. Printed
-are medians over all steps, quartiles, and the peak of resident memory.
+Every measurement runs in a separate process, since thresholds apply to a whole process; the two kinds alternate. Prints
+medians over all steps, quartiles, and the peak of resident memory.
 
     python speed/allocator.py --steps 6 --turns 3
 """
@@ -24,7 +24,7 @@ from graphbench.cli.process import MALLOC_VARIABLE, keep_memory
 
 
 def measure(steps: int, batch_size: int, threads: int) -> dict[str, object]:
-    """Seconds of each step and the peak of memory, in this process."""
+    """Return the seconds of each step and the peak of memory, in this process."""
     keep_memory()
     import torch
 
@@ -61,7 +61,7 @@ def measure(steps: int, batch_size: int, threads: int) -> dict[str, object]:
 
 
 def main() -> None:
-    """Measure in turns and print."""
+    """Measure both kinds alternately and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=6, help="timed steps per process")
     parser.add_argument("--turns", type=int, default=3, help="processes per kind")

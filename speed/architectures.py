@@ -1,19 +1,19 @@
-"""Training steps of our models beside the same mathematics out of plain PyG and torch.
+"""Compare training steps of our models with the same mathematics in plain PyG and torch.
 
-For each model a copy is made whose layers compute what ours compute, with the same weights, as their authors or a user
+Each model is compared with a copy that has the same weights and computes the same results, but as its authors or a user
 of PyG would write it:
 
 - GCN: PyG's `GCNConv`, which normalises the edges in every layer;
-- GatedGCN: four maps one after the other, a gather for each operand and two sums over edges, as in GraphGPS;
-- GT: three maps one after the other, PyG's softmax over edges and sum;
+- GatedGCN: four separate maps, a gather for each operand and two sums over edges, as in GraphGPS;
+- GT: three separate maps, PyG's softmax over edges and sum;
 - Graphormer: padded graphs through the whole network, logits with the bias, softmax and dropout written out;
 - SAT: PyG's `PNAConv`, `to_dense_batch` in every layer, and the same attention;
-- SFi-Former: graphs padded to the largest, flows by the composed solver, and GatedGCN as above.
+- SFi-Former: graphs padded to the largest, flows from the composed solver, and GatedGCN as above.
 
-AdamW is what `torch.optim.AdamW(model.parameters())` gives them, as in PyG's examples; a last contender asks for the
-fused form, which `graphbench` takes by default. Before anything is timed, both must give the same output. GIN, GAT and
-GraphSAGE are PyG's own layers here; GPS stands in `gps_throughput.py`, DeepGraph in `deepgraph.py`, SFT in
-`sft_attention.py`. Batches are those of `limit.py`.
+The copies use `torch.optim.AdamW(model.parameters())`, as in PyG's examples; a last contender uses the fused form,
+which `graphbench` uses by default. Before timing, both must give the same output. GIN, GAT and GraphSAGE are PyG's own
+layers here; GPS is in `gps_throughput.py`, DeepGraph in `deepgraph.py`, SFT in `sft_attention.py`. Batches are those of
+`limit.py`.
 
     python speed/architectures.py
     python speed/architectures.py --configs graphormer/zinc --rounds 15 --threads 2
@@ -57,7 +57,7 @@ CONFIGURATIONS = (
 
 
 class PlainGCN(GCN):
-    """Layers that are handed the edges as they are."""
+    """Layers that get the unmodified edges."""
 
     def forward(self, batch: GraphBatch) -> Representation:
         """Nodes `[num_nodes, hidden_dim]`."""
@@ -68,7 +68,7 @@ class PlainGCN(GCN):
 
 
 class PlainGatedGCNLayer(GatedGCNLayer):
-    """One map, one gather and one sum after the other."""
+    """Separate maps, gathers and sums."""
 
     def forward(
         self, x: Tensor, edge_index: Tensor, edge: Tensor, distances: Tensor | None = None
@@ -86,7 +86,7 @@ class PlainGatedGCNLayer(GatedGCNLayer):
 
 
 class PlainEdgeAttention(EdgeAttention):
-    """One map and one gather after the other."""
+    """Separate maps and gathers."""
 
     def forward(self, x: Tensor, edge: Tensor | None, batch: GraphBatch) -> tuple[Tensor, Tensor | None]:
         """As `EdgeAttention.forward`, with edge vectors."""
@@ -109,7 +109,7 @@ class PlainAttention(StructuredAttention):
     """Softmax attention written out, over graphs padded to the largest."""
 
     def padded(self, x: Tensor, structure: Tensor, mask: Tensor, bias: Tensor | None = None) -> Tensor:
-        """Of padded graphs `[G, N, dim]`, whose nodes are where `mask` `[G, N]` is; bias `[G, H, N, N]`."""
+        """Attend in padded graphs `[G, N, dim]`, with nodes marked by `mask [G, N]`; bias `[G, H, N, N]`."""
         maps = (*self.qk_map(structure).chunk(2, -1), self.v_map(x))
         q, k, v = (part.unflatten(-1, (self.num_heads, -1)).transpose(1, 2) for part in maps)
         logits = q @ k.transpose(-1, -2) / q.shape[-1] ** 0.5
@@ -133,7 +133,7 @@ class PlainAttention(StructuredAttention):
 
 
 class PlainPNA(TowerPNA):
-    """PyG's own."""
+    """PyG's own layer."""
 
     def forward(  # type: ignore[override]
         self, x: Tensor, edge_index: Tensor, edge: Tensor | None, arriving: Tensor
@@ -144,7 +144,7 @@ class PlainPNA(TowerPNA):
 
 
 class PlainGraphormer(Graphormer):
-    """Norms first, on padded graphs: the graph token, then the nodes."""
+    """Pre-norm layers on padded graphs: the graph token, then the nodes."""
 
     def forward(self, batch: GraphBatch) -> Representation:
         """Nodes `[num_nodes, hidden_dim]` and graph tokens `[num_graphs, hidden_dim]`."""
@@ -188,7 +188,7 @@ PLAIN: dict[type[nn.Module], type[nn.Module]] = {
 
 
 def plain(model: BenchmarkModule) -> BenchmarkModule:
-    """A copy with the same weights and plain layers."""
+    """Return a copy with the same weights and plain layers."""
     copied = copy.deepcopy(model)
     for module in copied.modules():
         if isinstance(module, GCNConv):
@@ -199,7 +199,7 @@ def plain(model: BenchmarkModule) -> BenchmarkModule:
 
 
 def padded(step: Callable[[], None]) -> Callable[[], None]:
-    """The step without our blocks of graphs of similar size: all are padded to the largest."""
+    """Return the step without our blocks of graphs of similar size: all are padded to the largest."""
 
     def run() -> None:
         with mock.patch("graphbench.nn.dense.cut_by_size", return_value=None):
@@ -210,7 +210,7 @@ def padded(step: Callable[[], None]) -> Callable[[], None]:
 
 @torch.no_grad()
 def check_equal(model: BenchmarkModule, other: BenchmarkModule, batch: GraphBatch) -> None:
-    """Both give the same scores without dropout.
+    """Check that both give the same scores without dropout.
 
     Raises:
         AssertionError: they do not.
@@ -231,7 +231,7 @@ def main() -> None:
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    sys.argv = sys.argv[:1]  # LightningCLI warns of options that it was not given
+    sys.argv = sys.argv[:1]  # LightningCLI warns about options that it was not given
     logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
     columns = ("ours ms", "plain ms", "+ fused", "ratio", "+ fused")
     print(f"{'configuration':<24}{'parameters':>11}" + "".join(f"{column:>9}" for column in columns))

@@ -1,10 +1,9 @@
-"""Training steps where attention cuts a batch into fewer or more blocks of graphs of similar size.
+"""Measure training steps whose attention splits a batch into fewer or more blocks of graphs of similar size.
 
-A block costs its pairs of nodes, padding included, and the calls of functions that it takes, which are held to be worth
-`BLOCK_COST` pairs (`graphbench/nn/size_blocks.py`). Here steps with other numbers take turns with steps of that number:
-a ratio below 1 is a quicker one. The last column has steps whose layout is there already: the most that could be gained
-if workers of the loader made it. Batches are molecules that RDKit ships, and graphs of the sizes of ZINC, peptides and
-CLUSTER.
+A block costs its pairs of nodes, including padding, and its function calls, which are assumed to cost as much as
+`BLOCK_COST` pairs (`graphbench/nn/size_blocks.py`). Here steps with other numbers alternate with steps with that
+number: a ratio below 1 is faster. The last column shows steps with a ready layout: the maximum gain if workers of the
+loader computed it. Batches are molecules that RDKit ships, and graphs of the sizes of ZINC, peptides and CLUSTER.
 
     python speed/blocks.py
     python speed/blocks.py --configs gps/zinc --costs 0 2000 --rounds 15
@@ -26,7 +25,7 @@ from graphbench import GraphBatch
 from graphbench.nn import DenseLayout, size_blocks
 
 Step = Callable[[GraphBatch], object]
-#: Steps whose layouts are there already.
+#: Steps whose layouts are computed in advance.
 READY = "layouts ready"
 
 
@@ -50,7 +49,7 @@ def step_with(cost: int, step: Step, batches: Iterator[GraphBatch]) -> None:
 
 
 def step_with_layouts(kept: dict[int, DenseLayout], cost: int, step: Step, batches: Iterator[GraphBatch]) -> None:
-    """Run a step on the next batch, whose layout is made the first time only."""
+    """Run a step on the next batch, computing its layout only the first time."""
     make, size_blocks.BLOCK_COST = DenseLayout.from_batch, cost
 
     def layout_of(batch: GraphBatch) -> DenseLayout:

@@ -1,9 +1,9 @@
-"""Waits and launches of a training step on a real card, beside the budget that its contract holds on a pretended one.
+"""Compare waits and launches of a training step on a real GPU with the budget in its contract.
 
 A step is model, head, loss, backward pass, clipping and AdamW on a tiny batch, as in `graphbench.testing.budget`. Waits
 are PyTorch's own warnings (`torch.cuda.set_sync_debug_mode`), launches the kernels and copies that its profiler sees.
-The pretended card counts operations, of which a card launches one kernel or several. On a processor nothing is
-launched, so `--device cpu` shows only that each step runs.
+The contract counts operations on a pretended card; a real GPU launches one or several kernels for each. On a CPU
+nothing is launched, so `--device cpu` shows only that each step runs.
 
     python speed/card_steps.py
     python speed/card_steps.py --device cpu plugins/sft/tests/test_model.py
@@ -25,7 +25,7 @@ from graphbench.testing.budget import contracts_of, make_step
 from graphbench.testing.pretend import Work
 
 ROOT = Path(__file__).parents[1]
-#: What the profiler calls a launch of CUDA's runtime or driver.
+#: Names of launches by CUDA's runtime or driver in the profiler.
 LAUNCHES = ("cudaLaunchKernel", "cuLaunchKernel", "cudaMemcpyAsync", "cudaMemsetAsync")
 
 
@@ -41,7 +41,7 @@ def step_on(device: torch.device, model: Architecture, batch: GraphBatch) -> Wor
 
 
 def waits_of(step: partial[None]) -> Counter[str]:
-    """Lines at which a step waits for the card."""
+    """Return the lines at which a step waits for the GPU."""
     torch.cuda.set_sync_debug_mode("warn")
     try:
         with warnings.catch_warnings(record=True) as caught:
@@ -54,7 +54,7 @@ def waits_of(step: partial[None]) -> Counter[str]:
 
 
 def launches_of(step: partial[None]) -> Counter[str]:
-    """Launches of a step by their call."""
+    """Return the launches of a step by call."""
     activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
     with torch.profiler.profile(activities=activities) as profiler:
         step()
@@ -63,13 +63,13 @@ def launches_of(step: partial[None]) -> Counter[str]:
 
 
 def test_files() -> list[Path]:
-    """Test files of the plug-ins that define contracts of architectures."""
+    """Return the test files of the plug-ins that define contracts of architectures."""
     files = sorted(ROOT.glob("plugins/*/tests/**/test_*.py"))
     return [file for file in files if "ArchitectureContract)" in file.read_text(encoding="utf-8")]
 
 
 def main() -> int:
-    """Print one line per contract; returns 1 if a step failed."""
+    """Print one line per contract; return 1 if a step failed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="*", type=Path, help="test files; by default all of the plug-ins")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda")
@@ -80,7 +80,7 @@ def main() -> int:
     for file in options.files or test_files():
         try:
             contracts = contracts_of(file.resolve())
-        except Exception as error:  # the other files are still worth their minutes
+        except Exception as error:  # continue with the other files
             print(f"{file.name}: not imported: {error!r}")
             failed += 1
             continue

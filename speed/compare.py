@@ -1,9 +1,9 @@
 """Compare two tables of `speed/suite.py --json`, and list what got slower.
 
-Ratios are compared, not seconds, since two runs seldom have the same machine. A comparison got slower where its ratio
-rose by more than its spread: the quartiles of the contender's seconds, of whichever table has them farther apart.
+Ratios are compared instead of seconds, since two runs are rarely on the same machine. A comparison got slower if its
+ratio increased by more than its spread: the contender's interquartile range, the larger of both tables.
 
-    python speed/compare.py before.json now.json     # exit code 1 where something got slower
+    python speed/compare.py before.json now.json     # exit code 1 if something got slower
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def spread(row: dict[str, Any]) -> float:
 
 
 def slower(before: dict[Key, dict[str, Any]], now: dict[Key, dict[str, Any]]) -> list[str]:
-    """List the comparisons that got slower by more than their spread, a line each.
+    """List the comparisons that got slower by more than their spread, one per line.
 
     Examples:
         >>> row = {"seconds": 1.0, "low": 0.95, "high": 1.05, "ratio": 0.5}
@@ -51,7 +51,7 @@ def slower(before: dict[Key, dict[str, Any]], now: dict[Key, dict[str, Any]]) ->
 
 
 def main() -> int:
-    """Print what got slower; return 1 where something did."""
+    """Print what got slower; return 1 if anything did."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("before", type=Path)
     parser.add_argument("now", type=Path)

@@ -1,8 +1,8 @@
-"""Seconds of a training step of GPS with parts of it compiled (`torch.compile`, dynamic sizes), and with none.
+"""Time a training step of GPS with parts of it compiled (`torch.compile`, dynamic sizes), and with none.
 
-A region is the whole model, as `--model.compile true` has it, or one kind of part in every layer. Batches differ in
-size, so that programs serve all sizes; they are made in the warm-up. All regions take turns, step by step, and ratios
-are medians over rounds, so that a busy machine slows all. Of a processor, or of a card with `--device cuda`.
+A region is the whole model, as with `--model.compile true`, or one kind of part in every layer. Batches differ in size,
+so programs must support all sizes; they are compiled during warm-up. Regions alternate step by step, and ratios are
+medians over rounds, so a busy machine slows all equally. Runs on a CPU, or on a GPU with `--device cuda`.
 
     python speed/compiled.py --steps 20
     python speed/compiled.py --kind peptides --steps 10 --regions whole local
@@ -25,7 +25,7 @@ from torch import nn
 
 from graphbench.nn import BatchNorm, FeedForward, GPSLayer, MultiHeadAttention
 
-#: Region -> the modules that are compiled, each for itself.
+#: Region -> the modules that are compiled, each separately.
 REGIONS: dict[str, Callable[[nn.Module], Iterator[nn.Module]]] = {
     "none": lambda model: iter(()),
     "whole": lambda model: iter((model,)),

@@ -1,11 +1,11 @@
-"""Speed and memory of the data path: padding, batches per second against peers, warm start, a set larger than memory.
+"""Speed and memory of the data path: padding, batches per second, warm start, a data set larger than memory.
 
     python speed/data_path.py            # padding, batches per second, warm start of 12,000 molecules
     python speed/data_path.py --large    # 123,286 graphs with 59 million nodes, in a temporary folder (4.4 GB)
 
-Molecules are real (SMILES of the ZINC validation split) where that file is at hand, else of similar size; the table
-says which. Baselines run by turns, so that a busy machine slows all. They are PyG's `DataLoader` over graphs in memory
-and, where they are installed, the data sets of `speed/data_peers.py`, which read from a folder as ours can.
+Molecules are real (SMILES of the ZINC validation split) if that file is available, otherwise synthetic ones of similar
+size; the table says which. Contenders alternate, so a busy machine slows all. Baselines are PyG's `DataLoader` over
+graphs in memory and, if installed, the data sets of `speed/data_peers.py`, which read from a folder as ours can.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def show(title: str, header: list[str], rows: Iterable[Iterable[Any]]) -> None:
 
 
 def molecules(count: int) -> tuple[str, list[dict[str, Any]]]:
-    """Graphs of real molecules, or random trees with extra edges of the same sizes; and which of the two."""
+    """Return graphs of real molecules, or random trees with extra edges of the same sizes, and which of the two."""
     if not SMILES.is_file():
         rng = np.random.default_rng(0)
         sizes = np.clip(rng.normal(23.1, 4.5, count).round(), 6, 38).astype(int)
@@ -81,7 +81,7 @@ def _graph(n: int, bonds: list[tuple[int, int]], rng: np.random.Generator) -> di
 
 
 def padding(zinc_sizes: Tensor, source: str) -> None:
-    """Useful share of padded attention work, with and without buckets."""
+    """Print the useful share of padded attention work, with and without buckets."""
     rng = np.random.default_rng(0)
     spread = np.clip(rng.gamma((151 / 84) ** 2, 84**2 / 151, 15_535).round(), 8, 444)
     kinds = ((source, zinc_sizes), ("peptide-like (gamma)", torch.from_numpy(spread).to(torch.int64)))
@@ -127,9 +127,9 @@ def throughput(graphs: list[dict[str, Any]], source: str, rounds: int = 7) -> No
 def epochs_in_turns(
     loaders: Mapping[str, Iterable[Data]], sampler: SizeBucketSampler, rounds: int
 ) -> dict[str, list[float]]:
-    """Seconds a batch of every loader's epochs, by turns, after one that starts workers and warms caches.
+    """Return seconds per batch of all loaders' alternating epochs, after one that starts workers and warms caches.
 
-    The first epoch also shows that all loaders hand out the same graphs.
+    The first epoch also checks that all loaders yield the same graphs.
     """
     contents = {name: contents_of(loader) for name, loader in loaders.items()}
     assert len(set(contents.values())) == 1, contents
@@ -144,7 +144,7 @@ def epochs_in_turns(
 
 
 def contents_of(loader: Iterable[Data]) -> tuple[int, ...]:
-    """Numbers that depend on every graph of an epoch and on no order: of nodes, of edges, and sums of features."""
+    """Return order-independent numbers of an epoch's graphs: of nodes, of edges, and sums of features."""
     total = torch.zeros(5, dtype=torch.int64)
     for batch in loader:
         features = (batch.x.sum(), batch.edge_attr.sum(), (1e4 * batch.pe.double()).round().sum())
@@ -153,7 +153,7 @@ def contents_of(loader: Iterable[Data]) -> tuple[int, ...]:
 
 
 def warm_start(graphs: list[dict[str, Any]], source: str) -> None:
-    """Seconds to fill an empty store with LapPE and RWSE, and to open it in a fresh process."""
+    """Print the seconds to fill an empty store with LapPE and RWSE, and to open it in a fresh process."""
     table = GraphTable.from_graphs([{k: v for k, v in graph.items() if k != "pe"} for graph in graphs])
     with tempfile.TemporaryDirectory() as folder:
         started = time.perf_counter()
@@ -166,7 +166,7 @@ def warm_start(graphs: list[dict[str, Any]], source: str) -> None:
 
 
 def open_encoded(folder: str, table: GraphTable | None = None) -> None:
-    """Open (or build from `table`) a set with both encodings, and cut a batch."""
+    """Open (or build from `table`) a data set with both encodings, and create a batch."""
     store = Store(folder)
 
     def build(writer: Any) -> None:
@@ -182,7 +182,7 @@ def open_encoded(folder: str, table: GraphTable | None = None) -> None:
 
 
 def large() -> None:
-    """Write and read a set of the size of COCO-SP, each in a process of its own, and print their peak memory."""
+    """Write and read a data set of the size of COCO-SP, each in a separate process, and print their peak memory."""
     with tempfile.TemporaryDirectory() as folder:
         phases: list[tuple[str, Callable[..., None], tuple[Any, ...]]] = [
             ("write, streamed", write_large, (folder,)),
@@ -202,7 +202,7 @@ def large() -> None:
 
 
 def large_chunks(graphs: int = 2_000) -> Iterator[GraphTable]:
-    """The set in parts; their values repeat, which neither files nor memory notice."""
+    """Yield the data set in parts; values repeat, which affects neither files nor memory."""
     rng = np.random.default_rng(0)
     nodes = torch.from_numpy(rng.normal(LARGE_NODES, 12, graphs).round().astype(np.int64))
     edges = (nodes * LARGE_DEGREE).long()
@@ -220,12 +220,12 @@ def large_chunks(graphs: int = 2_000) -> Iterator[GraphTable]:
 
 
 def write_large(folder: str) -> None:
-    """Stream the set into a store."""
+    """Stream the data set into a store."""
     Store(folder).open_or_build({"kind": "large"}, lambda writer: write_table(writer, "train", large_chunks()), "set")
 
 
 def read_large(folder: str, num_workers: int, iterate: bool) -> None:
-    """Open the set, and visit every graph."""
+    """Open the data set, and visit every graph."""
 
     def build(writer: Any) -> None:
         raise AssertionError("the set must be there")
@@ -239,7 +239,7 @@ def read_large(folder: str, num_workers: int, iterate: bool) -> None:
 
 
 def in_new_process(function: Callable[..., None], *arguments: Any) -> tuple[float, int, int]:
-    """Seconds (without imports) and peak resident bytes of a call in a fresh process, and of its largest child."""
+    """Return seconds (without imports) and peak resident bytes of a call in a new process, and its largest child's."""
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
         return pool.submit(_measured, function, *arguments).result()
 
@@ -253,7 +253,7 @@ def _measured(function: Callable[..., None], *arguments: Any) -> tuple[float, in
 
 
 def main() -> None:
-    """Print the tables that the command line asks for."""
+    """Print the tables requested on the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--large", action="store_true", help="measure a set of the size of COCO-SP instead (minutes)")
     if parser.parse_args().large:

@@ -1,9 +1,9 @@
-"""A data set of another project that `speed/data_path.py` holds ours against: Hugging Face's `datasets`.
+"""A data set of another project that `speed/data_path.py` compares with ours: Hugging Face's `datasets`.
 
-It reads what it wrote to a folder once, as its users do, and hands out PyG's batches in shuffled order. It is arranged
-as its documentation says, and where that leaves a choice, as it was fastest here: columns of flat lists of numbers in
-Arrow, read as NumPy arrays a batch at a time. Its types of arrays with two dimensions took six times as long, and its
-format of torch tensors a fifth longer.
+It reads what it wrote to a folder once, as its users do, and yields PyG's batches in shuffled order. It is set up
+according to its documentation, and otherwise in the way that was fastest here: columns of flat lists of numbers in
+Arrow, read as NumPy arrays one batch at a time. Its two-dimensional array types took six times as long, and its torch
+format a fifth longer.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch_geometric.data import Batch, Data
 
-#: Makes a loader of batches of 32 with as many workers as it is given.
+#: Creates a loader of batches of 32 with the given number of workers.
 MakeLoader = Callable[[int], Iterable[Batch]]
 BATCH_SIZE = 32
 #: Column -> its shape in a graph.
@@ -25,7 +25,7 @@ SHAPES = {"x": (-1, 1), "edge_index": (2, -1), "edge_attr": (-1, 1), "y": (-1,),
 
 
 def written_by_datasets(graphs: Sequence[dict[str, Any]], folder: Path) -> MakeLoader:
-    """Write a table of Arrow, and tell how to read it, memory-mapped."""
+    """Write an Arrow table, and return a function that reads it, memory-mapped."""
     import datasets
 
     datasets.disable_progress_bars()
@@ -44,28 +44,28 @@ def written_by_datasets(graphs: Sequence[dict[str, Any]], folder: Path) -> MakeL
 
 
 def batch_of_rows(rows: list[dict[str, Any]]) -> Batch:
-    """PyG's batch of rows of a table; their arrays lie in the table, where nothing may be written."""
+    """Return PyG's batch of rows of a table; their arrays are read-only views of the table."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
         graphs = [{name: torch.from_numpy(row[name]).view(shape) for name, shape in SHAPES.items()} for row in rows]
     return Batch.from_data_list([Data(**graph, num_nodes=len(graph["x"])) for graph in graphs])
 
 
-#: Peer -> its module, and what writes graphs and returns how to read them.
+#: Peer -> its module, and a function that writes graphs and returns how to read them.
 PEERS: dict[str, tuple[str, Callable[[Sequence[dict[str, Any]], Path], MakeLoader]]] = {
     "datasets": ("datasets", written_by_datasets),
 }
 
 
 def written_by_peers(graphs: Sequence[dict[str, Any]], folder: Path) -> dict[str, MakeLoader]:
-    """Let every peer write the graphs; says which of them are not installed.
+    """Let every peer write the graphs, and report those that are not installed.
 
     Args:
         graphs: tensors of each graph: the columns of `SHAPES`, and `num_nodes`.
-        folder: an empty one.
+        folder: an empty folder.
 
     Returns:
-        peer -> makes a loader of what it wrote.
+        peer -> creates a loader of what it wrote.
     """
     makers = {}
     for name, (module, write) in PEERS.items():

@@ -1,12 +1,12 @@
-"""Training steps of DeepGraph: time and peak memory by depth, and the share of sampling.
+"""Measure training steps of DeepGraph: time and peak memory by depth, and the share of sampling.
 
-Three ways of the same model: ours (one bias for all layers, fused attention), ours with activation checkpointing, and
-a naive dense path that rebuilds the bias in every layer from a `[pairs, hops, heads]` tensor and keeps the logits.
-Molecules are those that RDKit ships (16 of 18 to 26 atoms, features drawn at random); CLUSTER's graphs are stand-ins
+Three versions of the same model: ours (one bias for all layers, fused attention), ours with activation checkpointing,
+and a naive dense version that rebuilds the bias in every layer from a `[pairs, hops, heads]` tensor and keeps the
+logits. Molecules are those that RDKit ships (16 of 18 to 26 atoms, random features); CLUSTER's graphs are substitutes
 from networkx (16 block models of six communities, about 117 nodes).
 
-Baselines take turns, round by round; the table holds medians. On a CPU peaks are those of a process of its own above
-what it held before the step (Linux); on CUDA they are those of the allocator.
+Versions alternate in each round; the table shows medians. On a CPU peaks are measured in a separate process relative to
+its memory before the step (Linux); on CUDA they are those of the allocator.
 
     python speed/deepgraph.py --quick
     python speed/deepgraph.py --data cluster --device cuda --rounds 20
@@ -45,7 +45,7 @@ WALKS = Substructures(cycles=(), paths=(), stars=(), hops=(), walks=(10,))
 
 
 def molecules(count: int) -> Iterator[nx.Graph]:
-    """Connected molecules of ZINC's usual size, as bare graphs."""
+    """Yield connected molecules of ZINC's usual size, as graphs without features."""
     RDLogger.DisableLog("rdApp.*")  # type: ignore[attr-defined]
     for line in (Path(RDConfig.RDDataDir) / "NCI" / "first_5K.smi").read_text().splitlines()[200:]:
         molecule = Chem.MolFromSmiles(line.split()[0])
@@ -58,7 +58,7 @@ def molecules(count: int) -> Iterator[nx.Graph]:
 
 
 def communities(count: int) -> Iterator[nx.Graph]:
-    """Block models with the published probabilities of CLUSTER."""
+    """Yield block models with the published probabilities of CLUSTER."""
     for seed in range(count):
         sizes = torch.randint(5, 36, (6,), generator=torch.Generator().manual_seed(seed)).tolist()
         inside_out = [[0.55 if a == b else 0.25 for a in range(6)] for b in range(6)]
@@ -66,7 +66,7 @@ def communities(count: int) -> Iterator[nx.Graph]:
 
 
 def make(data: str, num_layers: int, way: str, device: str) -> tuple[DeepGraph, GraphBatch]:
-    """A model in training mode and one batch."""
+    """Return a model in training mode and one batch."""
     torch.manual_seed(0)
     molecular = data == "molecules"
     spec = ZINC.spec if molecular else CLUSTER.spec
@@ -129,7 +129,7 @@ class NaiveAttention(TokenAttention):
 
 
 class NaiveDeepGraph(DeepGraph):
-    """The same model without what this plug-in does for speed."""
+    """The same model without this plug-in's optimisations."""
 
     def __init__(self, *arguments: object, **options: object) -> None:
         super().__init__(*arguments, **options)  # type: ignore[arg-type]
@@ -159,7 +159,7 @@ def step(model: DeepGraph, batch: GraphBatch) -> None:
 
 
 def check(data: str) -> None:
-    """Stop unless the naive path gives what ours gives.
+    """Stop unless the naive version gives the same result as ours.
 
     Raises:
         SystemExit: it does not.
@@ -177,13 +177,13 @@ def check(data: str) -> None:
 
 
 def resident_megabytes(field: str) -> float:
-    """Resident memory of this process, now (`VmRSS`) or at its peak (`VmHWM`); Linux alone tells."""
+    """Return the resident memory of this process, now (`VmRSS`) or at its peak (`VmHWM`); Linux only."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) / 1024 for line in lines if line.startswith(field))
 
 
 def peak_megabytes(data: str, num_layers: int, way: str, device: str) -> float:
-    """Peak of a training step above what is held before it; runs in a process of its own."""
+    """Return the peak of a training step above the memory before it; runs in a separate process."""
     torch.set_num_threads(1)
     model, batch = make(data, num_layers, way, device)
     if device == "cuda":
@@ -199,14 +199,14 @@ def peak_megabytes(data: str, num_layers: int, way: str, device: str) -> float:
 
 
 def prepare(model: DeepGraph, batch: GraphBatch) -> None:
-    """What a step does before it computes: draw substructures, order them, lay the tokens out."""
+    """Run the preparation of a step: draw substructures, order them, lay out the tokens."""
     model._prepare(model.precomputed(batch, torch.default_generator), 0, cut=True)
     if batch.ptr.is_cuda:
         torch.cuda.synchronize()
 
 
 def sample(model: DeepGraph, batch: GraphBatch) -> None:
-    """Coverage sampling alone."""
+    """Run only coverage sampling."""
     kind = model.substructures.kind_of_type.to(batch.ptr.device)[batch.substructure_type]
     seeds = model.seeds(batch, 0, torch.default_generator)
     ptr = batch.substructure_ptr

@@ -1,12 +1,12 @@
 """Measure the cost of diagnostics on the quickstart: time of each callback as a share of the epoch.
 
 The model and the data are those of `configs/quickstart.yaml` (GPS of width 64 with 4 layers on NCI, 3,769 training
-graphs, batches of 32), and the callbacks have their defaults. All are measured in one run, within the same epochs, so
-that a busy machine slows both sides of a ratio; epochs with diagnostics alternate with epochs without, and both kinds
-are timed as a whole too. The measurement before training is printed apart: it happens once per run. Medians.
+graphs, batches of 32), and the callbacks have their defaults. All are measured in one run, within the same epochs, so a
+busy machine slows both sides of a ratio. Epochs with diagnostics alternate with epochs without, and both kinds are also
+timed as a whole. The measurement before training, once per run, is printed separately. All numbers are medians.
 
-The last lines are the cost of traces without a listener: attention layers that are `Traced` against layers with the
-same weights that never call `trace`, and a single such call.
+The last lines are the cost of traces without a listener: `Traced` attention layers compared with layers with the same
+weights that never call `trace`, and a single such call.
 
     python speed/diagnostics_cost.py --epochs 8 --threads 1
 """
@@ -87,13 +87,13 @@ class Stopwatch(pl.Callback):
         return timed
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Close the epoch before; the first of all is a warm-up and does not count."""
+        """Finish the previous epoch; the very first one is a warm-up and does not count."""
         now = time.perf_counter()
         if trainer.current_epoch == 0:
             self.before = dict(self._spent)
         elif trainer.current_epoch > 1:
             self.epochs[self.measuring].append(now - self._start)
-            for name, seconds in self._spent.items():  # nothing in epochs without diagnostics
+            for name, seconds in self._spent.items():  # empty in epochs without diagnostics
                 self.seconds[name].append(seconds)
         self._spent.clear()
         self._start, self.measuring = now, trainer.current_epoch % 2 == 1

@@ -1,8 +1,8 @@
-"""What the constructions of the linear transformer reach with a number of layers, and what they cost.
+"""Measure the accuracy of the linear transformer's constructions by number of layers, and their cost.
 
-The error of every construction of "Graph Transformers Dream of Electric Flow" beside the bound of its lemma (`inf`
-where it says nothing); on a badly conditioned graph Lemmas 1 to 3 beside the Chebyshev series that the same layer runs;
-and the time of all effective resistances of a graph beside NumPy's pseudo-inverse, in turns, with medians.
+Prints the error of every construction of "Graph Transformers Dream of Electric Flow" with the bound of its lemma (`inf`
+if it makes no statement); Lemmas 1 to 3 and the Chebyshev series that the same layer runs, on an ill-conditioned graph;
+and the median times for all effective resistances of a graph, alternating with NumPy's pseudo-inverse.
 
     python speed/electric_flow.py --rounds 5 --threads 1
 """
@@ -28,41 +28,41 @@ from graphbench_linear_transformer.resistance import largest_eigenvalue_bound, r
 FAMILIES: tuple[Family, ...] = ("FC", "CSL")
 TARGETS: tuple[Target, ...] = ("electric", "resistive", "heat")
 LAYERS = (1, 2, 4, 8, 16, 32, 60)
-#: Temperature of the heat kernels of the first tables; Lemma 3 speaks of 8 s λmax layers and more.
+#: Temperature of the heat kernels of the first tables; Lemma 3 applies from 8 s λmax layers on.
 HEAT_TIME = 0.05
-#: Temperature of those of the series on a path.
+#: Temperature of the heat kernels of the series on a path.
 PATH_TIME = 3.0
 #: Layers of the fast flow in the table of times; enough for the largest κ there.
 FLOW_LAYERS = 12
 
 
 def largest_error(answer: Tensor, exact: Tensor, demands: Tensor) -> float:
-    """Largest Euclidean error of a column per unit of its demand's norm."""
+    """Return the largest Euclidean error of a column per unit of its demand's norm."""
     return float(((answer - exact).norm(dim=-2) / demands.norm(dim=-2)).max())
 
 
 def eigenvalue_range(laplacian: Tensor) -> tuple[float, float]:
-    """λmin and λmax over all graphs."""
+    """Return λmin and λmax over all graphs."""
     values = torch.linalg.eigvalsh(laplacian)
     return float(values[..., 1].min()), float(values[..., -1].max())
 
 
 def gaussian_demands(num_graphs: int, num_nodes: int) -> Tensor:
-    """Five centred demands per graph, `[G, n, 5]`, the same ones every time."""
+    """Return five centred demands per graph, `[G, n, 5]`, the same ones every time."""
     generator = torch.Generator().manual_seed(1)
     demands = torch.randn(num_graphs, num_nodes, 5, generator=generator, dtype=torch.float64)
     return centred(demands, torch.full((num_graphs,), num_nodes))
 
 
 def map_matrix(laplacian: Tensor, target: Target, time: float) -> Tensor:
-    """U `[G, n, n]` of a target: what becomes of single demands."""
+    """Return U `[G, n, n]` of a target: its answers for unit demands."""
     sizes = torch.full((len(laplacian),), laplacian.shape[-1])
     eye = torch.eye(laplacian.shape[-1], dtype=laplacian.dtype).expand_as(laplacian)
     return map_demands(laplacian, sizes, eye, target, time)
 
 
 def print_errors(family: Family, incidence: Tensor, layers: tuple[int, ...] = LAYERS) -> None:
-    """One row per number of layers: error and, behind the stroke, bound."""
+    """Print one row per number of layers: error and, after the bar, bound."""
     laplacian = incidence @ incidence.mT
     low, high = eigenvalue_range(laplacian)
     demands = gaussian_demands(len(incidence), incidence.shape[1])
@@ -80,7 +80,7 @@ def print_errors(family: Family, incidence: Tensor, layers: tuple[int, ...] = LA
         )
         fast = constructions.electric_flow_fast(num_layers=count, lambda_max=high)
         by_laplacian: list[tuple[nn.Module, Target]] = [(fast, "electric")]
-        if HEAT_TIME * high <= 3.0**count:  # Lemma 5 says nothing before
+        if HEAT_TIME * high <= 3.0**count:  # Lemma 5 makes no statement before
             by_laplacian.append((constructions.heat_kernel_fast(num_layers=count, time=HEAT_TIME), "heat"))
         errors = [largest_error(model(incidence, demands), exact[to] @ demands, demands) for model, to in by_incidence]
         errors += [float(torch.linalg.matrix_norm(model(laplacian) - exact[to], 2).max()) for model, to in by_laplacian]
@@ -97,13 +97,13 @@ def print_errors(family: Family, incidence: Tensor, layers: tuple[int, ...] = LA
 
 
 def path(num_nodes: int) -> Tensor:
-    """B of a path, whose condition number grows like (2 n / π)²."""
+    """Return B of a path, whose condition number grows like (2 n / π)²."""
     node = torch.arange(num_nodes - 1)
     return incidence_matrix(torch.stack([node, node + 1]), num_nodes)
 
 
 def print_series(incidence: Tensor, layers: tuple[int, ...] = (10, 20, 40, 60, 100, 200)) -> None:
-    """Errors of the paper's series and of the Chebyshev series, for the flow, its root and the heat kernel."""
+    """Print errors of the paper's series and the Chebyshev series, for the flow, its root and the heat kernel."""
     laplacian = incidence @ incidence.mT
     low, high = eigenvalue_range(laplacian)
     demands = gaussian_demands(1, len(incidence))[0]
@@ -142,7 +142,7 @@ def seconds(work: Callable[[], object]) -> float:
 
 
 def print_times(rounds: int) -> None:
-    """All effective resistances of a random graph of mean degree 6: ours in both forms, and NumPy's pseudo-inverse."""
+    """Time all effective resistances of random graphs of mean degree 6: ours in both forms, NumPy's pseudo-inverse."""
     print(f"\nEffective resistances, {FLOW_LAYERS} layers of Lemma 4 against numpy.linalg.pinv (float64, ms, medians)")
     print(f"{'n':>5}{'efficient':>12}{'general':>12}{'pinv':>10}{'pinv / efficient':>18}{'largest difference':>20}")
     for n in (10, 20, 50, 100, 200):

@@ -1,8 +1,8 @@
-"""How quickly resistor networks are sampled, targets included, beside a loop over graphs in NumPy.
+"""Compare the speed of sampling resistor networks, including targets, with a loop over graphs in NumPy.
 
-Graphs per second by family, target and number of nodes; the baseline samples graph after graph with NumPy, which
-is how such data are usually made. Both run in turns, so that a busy machine slows both; medians, and the median of the
-ratios.
+Prints graphs per second by family, target and number of nodes; the baseline samples one graph after the other with
+NumPy, the usual way to generate such data. Both alternate, so a busy machine slows both; numbers are medians, and the
+median of the ratios.
 
     python speed/electric_flow_data.py --threads 2
 """
@@ -25,11 +25,11 @@ from graphbench.benchmarks.electric_flow import Family, Target, make_wiring
 from graphbench.benchmarks.electric_flow.sampling import Problem, stream
 
 DEGREE, PROBABILITY = 3, 0.5
-BASELINE_GRAPHS = 100  # of a round: the rate does not depend on how many
+BASELINE_GRAPHS = 100  # per round: the rate does not depend on the number
 
 
 def with_numpy(num_graphs: int, n: int, family: Family, target: Target, rng: np.random.Generator) -> list[np.ndarray]:
-    """Graphs, demands and targets of "FC" and "CSL", one graph after the other."""
+    """Return graphs, demands and targets of "FC" and "CSL", one graph after the other."""
     answers = []
     for _ in range(num_graphs):
         if family == "FC":
@@ -52,7 +52,7 @@ def with_numpy(num_graphs: int, n: int, family: Family, target: Target, rng: np.
 
 
 def solved(laplacian: np.ndarray, demands: np.ndarray, target: Target) -> np.ndarray:
-    """The target of one graph."""
+    """Return the target of one graph."""
     if target == "electric":
         return np.linalg.pinv(laplacian, hermitian=True) @ demands
     values, vectors = np.linalg.eigh(laplacian)
@@ -63,14 +63,14 @@ def solved(laplacian: np.ndarray, demands: np.ndarray, target: Target) -> np.nda
 
 
 def rate(run: Callable[[], object], num_graphs: int) -> float:
-    """Graphs per second."""
+    """Return graphs per second."""
     started = time.perf_counter()
     run()
     return num_graphs / (time.perf_counter() - started)
 
 
 def compare(family: Family, target: Target, n: int, num_graphs: int, rounds: int, device: torch.device) -> list[str]:
-    """One row of the table."""
+    """Return one row of the table."""
     problem = Problem(make_wiring(family, [n], PROBABILITY, DEGREE), target, n)
     rng, rates = np.random.default_rng(0), {"ours": [], "baseline": []}  # type: ignore[var-annotated]
 

@@ -1,8 +1,8 @@
-"""Graphs per second of our encodings against the usual transforms, which take one graph at a time.
+"""Compare graphs per second of our encodings with the usual transforms, which process one graph at a time.
 
 Ours encode all graphs in one call, as the store does. Baselines: PyG's `AddLaplacianEigenvectorPE`, `AddRandomWalkPE`
 and `degree`, SciPy's all-pairs shortest paths, NumPy's pseudo-inverse. Both sides start from graphs in memory and
-take turns round by round, so that a busy machine slows both; the table has medians and the median of the ratios.
+alternate in each round, so a busy machine slows both; the table shows medians and the median of the ratios.
 
     python speed/encodings.py --molecules 1000 --communities 200 --rounds 5 --threads 1
 """
@@ -28,7 +28,7 @@ from graphbench import GraphTable
 from graphbench.contracts import Encoding
 from graphbench.encodings import RWSE, Degree, EffectiveResistance, LapPE, ShortestPaths
 
-#: SMILES files, the first that exists is read: molecules of ZINC beside the repository, else RDKit's sample of NCI.
+#: SMILES files, the first that exists is read: ZINC molecules next to the repository, else RDKit's sample of NCI.
 SMILES_FILES = (
     Path(__file__).parents[2] / "shared/data/zinc/val.smi",
     Path(RDConfig.RDDataDir) / "NCI/first_5K.smi",
@@ -38,7 +38,7 @@ Baseline = Callable[[Data], object]
 
 
 def molecules(count: int) -> list[Data]:
-    """The first `count` molecules of the SMILES file with more than 8 atoms: PyG's LapPE(8) fails on smaller ones."""
+    """Return the first `count` molecules of the SMILES file with more than 8 atoms: PyG's LapPE(8) needs these."""
     path = next(path for path in SMILES_FILES if path.exists())
     print(f"Molecules: {path.name}")
     RDLogger.DisableLog("rdApp.*")
@@ -52,7 +52,7 @@ def _bond_graph(mol: Chem.Mol) -> Data:
 
 
 def communities(count: int) -> list[Data]:
-    """Stochastic block models of CLUSTER's recipe: 6 blocks of 5 to 35 nodes, p = 0.55 within, q = 0.25 between."""
+    """Return stochastic block models as in CLUSTER: 6 blocks of 5 to 35 nodes, p = 0.55 within, q = 0.25 between."""
     torch.manual_seed(0)
     graphs = []
     for _ in range(count):
@@ -64,13 +64,13 @@ def communities(count: int) -> list[Data]:
 
 
 def scipy_distances(graph: Data) -> object:
-    """All-pairs distances by breadth-first search from every node."""
+    """Return all-pairs distances by breadth-first search from every node."""
     adjacency = to_scipy_sparse_matrix(graph.edge_index, num_nodes=graph.num_nodes).tocsr()
     return shortest_path(adjacency, unweighted=True)
 
 
 def numpy_resistances(graph: Data) -> object:
-    """Effective resistances from the dense pseudo-inverse in float64."""
+    """Return effective resistances from the dense pseudo-inverse in float64."""
     index, weight = get_laplacian(graph.edge_index, dtype=torch.float64, num_nodes=graph.num_nodes)
     inverse = np.linalg.pinv(to_dense_adj(index, edge_attr=weight, max_num_nodes=graph.num_nodes)[0].numpy())
     own = np.diag(inverse)
@@ -78,7 +78,7 @@ def numpy_resistances(graph: Data) -> object:
 
 
 def degrees(graph: Data) -> object:
-    """Degrees in both directions."""
+    """Return degrees in both directions."""
     return [degree(end, graph.num_nodes, dtype=torch.int64) for end in graph.edge_index]
 
 

@@ -1,15 +1,15 @@
-"""Molecules per second from SMILES to arrays of atoms and bonds, beside chemprop's featurisers, on one core.
+"""Compare molecules per second from SMILES to arrays of atoms and bonds with chemprop's featurisers, on one core.
 
-Every contender reads the same SMILES to the arrays of its own models: 9 numbers an atom and 3 a bond here (those of
-OGB), 72 and 14 in chemprop, by its Python and, where cuik-molmaker is installed beside it, by that package's C++. Each
-works in a process of its own, the rivals in environments of their own, as they want another RDKit than ours. They are
-asked in turns and tell the seconds of the processor that they used:
+Every contender converts the same SMILES to the arrays of its own models: 9 numbers per atom and 3 per bond here (those
+of OGB), 72 and 14 in chemprop, in Python and, if cuik-molmaker is also installed, in that package's C++. Each runs in a
+separate process, the rivals in separate environments, since they need a different RDKit. They run alternately and
+report the processor seconds that they used:
 
     python -m venv chemprop && chemprop/bin/pip install chemprop==2.2.4
     python -m venv cuik && cuik/bin/pip install cuik-molmaker-pin==2026.3.6
     python speed/featurisation.py --chemprop chemprop/bin/python --cuik-molmaker cuik/bin/python
 
-On PyPI `cuik-molmaker` itself is a placeholder for another index; `cuik-molmaker-pin` holds the wheel.
+On PyPI `cuik-molmaker` itself is a placeholder for another index; `cuik-molmaker-pin` contains the wheel.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ for _ in sys.stdin:
 
 @contextmanager
 def asked(python: str, code: str, file: Path, count: int) -> Iterator[subprocess.Popen[str]]:
-    """A process that featurises the file once for every line it gets."""
+    """Start a process that featurises the file once for every line it receives."""
     own = {name: value for name, value in os.environ.items() if python == sys.executable or name != "PYTHONPATH"}
     command = [python, "-c", code + ASKED, str(file), str(count)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=own) as process:
@@ -75,20 +75,20 @@ def asked(python: str, code: str, file: Path, count: int) -> Iterator[subprocess
 
 
 def answer(process: subprocess.Popen[str]) -> float:
-    """The next number that the process prints.
+    """Return the next number that the process prints.
 
     Raises:
-        SystemExit: it has ended.
+        SystemExit: it has exited.
     """
     assert process.stdout is not None
     line = process.stdout.readline()
     if not line:
-        raise SystemExit(f"{process.args!r} ended with code {process.wait()}.")
+        raise SystemExit(f"{process.args!r} exited with code {process.wait()}.")
     return float(line)
 
 
 def ask(process: subprocess.Popen[str]) -> float:
-    """Seconds of the processor for one pass over the file."""
+    """Return the processor seconds of one pass over the file."""
     assert process.stdin is not None
     process.stdin.write("\n")
     process.stdin.flush()
@@ -96,13 +96,13 @@ def ask(process: subprocess.Popen[str]) -> float:
 
 
 def main() -> None:
-    """Ask all in turns, and print a line for each."""
+    """Run all contenders alternately, and print a line for each."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--file", type=Path, default=SMILES, help="SMILES, one a line")
+    parser.add_argument("--file", type=Path, default=SMILES, help="SMILES, one per line")
     parser.add_argument("--molecules", type=int, default=5_000)
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--chemprop", metavar="PYTHON", help="of an environment with chemprop")
-    parser.add_argument("--cuik-molmaker", metavar="PYTHON", help="of an environment with cuik-molmaker")
+    parser.add_argument("--chemprop", metavar="PYTHON", help="Python of an environment with chemprop")
+    parser.add_argument("--cuik-molmaker", metavar="PYTHON", help="Python of an environment with cuik-molmaker")
     options = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = "1"
     pythons = {"graphbench": sys.executable, "chemprop": options.chemprop, "cuik-molmaker": options.cuik_molmaker}

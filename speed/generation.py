@@ -1,9 +1,9 @@
-"""How long the GNN benchmark takes to make: PATTERN and CLUSTER sampled and written, images cut into superpixels.
+"""Time the generation of the GNN benchmark: sampling and writing PATTERN and CLUSTER, and superpixels of images.
 
     python speed/generation.py [--images FOLDER] [--count 1000]
 
-FOLDER holds the four IDX files of MNIST, Fashion-MNIST or a like set. Without it, scikit-learn's digits stand in,
-enlarged to 28 x 28 pixels; the table says which.
+FOLDER contains the four IDX files of MNIST, Fashion-MNIST or a similar data set. Without it, scikit-learn's digits are
+used, enlarged to 28 x 28 pixels; the table says which.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ CHUNK = 100
 
 
 def seconds(work: Callable[[], object]) -> float:
-    """Wall time of `work`."""
+    """Return the wall time of `work`."""
     start = time.perf_counter()
     work()
     return time.perf_counter() - start
 
 
 def block_models(repeats: int) -> Table:
-    """Full sets with writing, and sampling alone in one process."""
+    """Time full data sets including writing, and only sampling in one process."""
     header = ("set", "graphs", "drawn and stored, s", "drawing alone, ms per graph", "on disk, MB")
     table = Table(*header, title=f"Block models, {available_cores()} processes", title_justify="left")
     for kind in (PATTERN, CLUSTER):
@@ -61,7 +61,7 @@ def draw(kind: type[BlockModelBenchmark], chunks: int = 10) -> None:
 
 
 def load_images(folder: Path | None, count: int) -> tuple[str, np.ndarray]:
-    """What the images are, and uint8 `[count, 28, 28]`."""
+    """Return a description of the images, and the images, uint8 `[count, 28, 28]`."""
     if folder is not None:
         return f"training images of {folder.name}", np.asarray(read_idx_folder(folder)["train"].images[:count])
     small = np.kron(load_digits().images, np.ones((4, 4)))[:, 2:30, 2:30]
@@ -70,12 +70,12 @@ def load_images(folder: Path | None, count: int) -> tuple[str, np.ndarray]:
 
 
 def superpixels(name: str, images: np.ndarray, repeats: int) -> Table:
-    """Images per second on one core and on all, and the calls of SLIC that the search saves."""
+    """Measure images per second on one core and on all, and the calls of SLIC that the search saves."""
     starts = range(0, len(images), CHUNK)
     jobs = [ImageChunk(images[start : start + CHUNK], SETTINGS, (0, start)) for start in starts]
     superpixel_graphs(ImageChunk(images[:2], SETTINGS, (0,)))  # imports scikit-image
     rates: dict[int, list[float]] = {1: [], available_cores(): []}
-    for workers in [*rates] * repeats:  # by turns, so that a busy machine slows both
+    for workers in [*rates] * repeats:  # alternately, so that a busy machine slows both
         start = time.perf_counter()
         for _ in map_in_processes(superpixel_graphs, jobs, len(jobs), name, workers=workers):
             pass
@@ -90,7 +90,7 @@ def superpixels(name: str, images: np.ndarray, repeats: int) -> Table:
 
 
 def count_down(images: list[np.ndarray]) -> None:
-    """The published search, one call of SLIC a request."""
+    """Run the published search, with one call of SLIC per request."""
     from skimage.segmentation import slic
 
     for image in images:
@@ -104,8 +104,8 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--images", type=Path, help="folder with IDX files")
-    parser.add_argument("--count", type=int, default=1000, help="images to cut")
-    parser.add_argument("--repeats", type=int, default=5, help="turns of what is repeated; medians are shown")
+    parser.add_argument("--count", type=int, default=1000, help="images to convert")
+    parser.add_argument("--repeats", type=int, default=5, help="repetitions; medians are shown")
     options = parser.parse_args()
     console = Console(width=120)
     console.print(block_models(options.repeats))

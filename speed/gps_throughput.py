@@ -1,12 +1,12 @@
-"""Training throughput of our GPS against a stack of PyG's `GPSConv`, and against the layer that GraphGPS publishes.
+"""Compare the training throughput of our GPS with a stack of PyG's `GPSConv` and with GraphGPS's published layer.
 
-All models have the ZINC configuration without positional encodings (GINE beside softmax attention with dropout 0.5),
-the same number of parameters, and see the same batches of random graphs, with as many nodes and edges as molecules,
-peptides or CLUSTER have. A step is forward, loss, backward, gradient clipping and AdamW; making the batch is left out.
-The models take turns step by step, so that a busy machine slows all.
+All models have the ZINC configuration without positional encodings (GINE and softmax attention with dropout 0.5), the
+same number of parameters, and the same batches of random graphs, with as many nodes and edges as molecules, peptides or
+CLUSTER. A step is forward, loss, backward, gradient clipping and AdamW, without the creation of the batch. The models
+alternate step by step, so a busy machine slows all equally.
 
-All have the fused AdamW, which `graphbench` takes by default and a user of PyG has to ask for; a last contender is
-ours with the loop over parameters that PyTorch takes by default on a CPU.
+All use the fused AdamW, which is `graphbench`'s default and which a user of PyG has to request; a last contender is
+ours with the loop over parameters that PyTorch uses by default on a CPU.
 
     python speed/gps_throughput.py --steps 60 --threads 1
     python speed/gps_throughput.py --kind peptides --steps 10
@@ -50,7 +50,7 @@ class Kind:
 KINDS = {
     "zinc": Kind(23.2, 4.5, 38, 0.12, 64, 10, 32),
     "peptides": Kind(151.0, 84.0, 444, 0.02, 96, 4, 32),
-    "cluster": Kind(117.2, 25.0, 190, 17.4, 48, 16, 16),  # some 4,300 directed edges, as CLUSTER has
+    "cluster": Kind(117.2, 25.0, 190, 17.4, 48, 16, 16),  # about 4,300 directed edges, as in CLUSTER
 }
 
 
@@ -59,7 +59,7 @@ RIVALS = ("ours", "PyG", "GraphGPS")
 
 
 class BaselineGPS(nn.Module):
-    """The same network out of PyG's own layers."""
+    """The same network, built from PyG's layers."""
 
     def __init__(self, kind: Kind) -> None:
         super().__init__()
@@ -70,11 +70,11 @@ class BaselineGPS(nn.Module):
         self.head = HeadConfig(3, "halving").mlp(dim, 1)
 
     def layer(self, dim: int) -> nn.Module:
-        """One GPS layer."""
+        """Return one GPS layer."""
         return GPSConv(dim, GINEConv(_mlp(dim)), heads=4, attn_kwargs={"dropout": 0.5})
 
     def forward(self, batch: GraphBatch) -> Tensor:
-        """Predictions `[num_graphs, 1]`."""
+        """Return predictions `[num_graphs, 1]`."""
         x, edge = self.node(batch.x[:, 0]), self.edge(batch.edge_attr[:, 0])
         for layer in self.layers:
             x = layer(x, batch.edge_index, batch.batch, edge_attr=edge)
@@ -82,10 +82,10 @@ class BaselineGPS(nn.Module):
 
 
 class PublishedLayer(nn.Module):
-    """The layer as GraphGPS has it (`graphgps/layer/gps_layer.py`), in its configuration with GINE and a transformer.
+    """GraphGPS's layer (`graphgps/layer/gps_layer.py`), in its configuration with GINE and a transformer.
 
-    Each branch reads the same nodes, adds them to what it found after dropout, and normalises; their sum goes through
-    a feed-forward network. Attention pads the graphs to the largest, in every layer anew.
+    Each branch reads the same nodes, adds them to its output after dropout, and normalises; the sum of the branches
+    goes through a feed-forward network. Attention pads the graphs to the largest again in every layer.
     """
 
     def __init__(self, dim: int, num_heads: int, dropout: float = 0.0, attention_dropout: float = 0.5) -> None:
@@ -99,7 +99,7 @@ class PublishedLayer(nn.Module):
         )
 
     def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor, edge_attr: Tensor) -> Tensor:
-        """Nodes `[num_nodes, dim]`, shaped as they came; called as PyG's `GPSConv` is."""
+        """Return nodes `[num_nodes, dim]`, with the same shape; called like PyG's `GPSConv`."""
         local = self.local_norm(x + self.dropout(self.local(x, edge_index, edge_attr)))
         padded, mask = to_dense_batch(x, batch)
         mixed, _ = self.attention(padded, padded, padded, key_padding_mask=~mask, need_weights=False)
@@ -110,10 +110,10 @@ class PublishedLayer(nn.Module):
 
 
 class PublishedGPS(BaselineGPS):
-    """The same network out of layers of GraphGPS."""
+    """The same network, built from GraphGPS's layers."""
 
     def layer(self, dim: int) -> nn.Module:
-        """One GPS layer."""
+        """Return one GPS layer."""
         return PublishedLayer(dim, num_heads=4)
 
 
@@ -127,7 +127,7 @@ class OurGPS(nn.Module):
         self.head = HeadConfig(3, "halving").mlp(kind.hidden_dim, 1)
 
     def forward(self, batch: GraphBatch) -> Tensor:
-        """Predictions `[num_graphs, 1]`."""
+        """Return predictions `[num_graphs, 1]`."""
         node = self.architecture(batch).node
         return self.head(global_add_pool(node, batch.batch, batch.num_graphs))
 
@@ -137,7 +137,7 @@ def _mlp(dim: int) -> nn.Module:
 
 
 def molecule_like(num_graphs: int, kind: Kind, generator: torch.Generator) -> GraphTable:
-    """Random trees of bounded degree with some ring closures, both directions of every bond."""
+    """Return random trees of bounded degree with some ring closures, with both directions of every bond."""
     sizes = torch.randn(num_graphs, generator=generator) * kind.sd_nodes + kind.mean_nodes
     graphs = []
     for n in sizes.round().clamp(8, kind.max_nodes).int().tolist():
@@ -160,7 +160,7 @@ def molecule_like(num_graphs: int, kind: Kind, generator: torch.Generator) -> Gr
 
 @dataclass(frozen=True)
 class Way:
-    """How all contenders train: on which device, in which precision, compiled or not."""
+    """How all contenders train: device, precision, compiled or not."""
 
     device: str = "cpu"
     precision: str = "32"
@@ -168,7 +168,7 @@ class Way:
 
 
 def make_step(model: nn.Module, fused: bool, way: Way = Way()) -> Callable[[GraphBatch], None]:
-    """A function that trains on one batch."""
+    """Return a function that trains on one batch."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=fused)
     if way.compile:
         model.compile(dynamic=True)
@@ -187,7 +187,7 @@ def make_step(model: nn.Module, fused: bool, way: Way = Way()) -> Callable[[Grap
 
 
 def compare(table: GraphTable, kind: Kind, steps: int, bucketed: bool, way: Way = Way()) -> dict[str, list[float]]:
-    """Seconds of every step of our model, of both peers, and of ours without the fused optimizer."""
+    """Return the seconds of every step of our model, both peers, and ours without the fused optimizer."""
     device = way.device
     torch.manual_seed(0)
     contenders: dict[str, tuple[Callable[[Kind], nn.Module], bool]] = {

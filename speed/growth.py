@@ -1,23 +1,23 @@
-"""How time and memory of a training step grow, held against what the docstrings of the architectures promise.
+"""Compare the growth of time and memory of a training step with the docstrings of the architectures.
 
-The docstring of every architecture says in one line what a step costs, up to constants, in the letters that
+The docstring of every architecture gives the cost of a step in one line, up to constants, with the letters that
 `graphbench.Architecture` explains:
 
     Time and memory: `B L (N d^2 + N^2 d)`, `B L (N d + H N^2)`.
 
-Here one quantity after the other is doubled, the others staying as they are: nodes of a graph (of constant degree),
-graphs, layers, heads, samples, neighbours, where the constructor counts them. A step is forward pass, mean square of
-what the architecture returns, and backward pass; inputs, weights, gradients and encodings are there before it, and
-there is no head. Sizes double until a step takes `--seconds`; the last four are timed in turns by processor time on
-one thread (medians), and memory is the greatest sum of what torch's allocator handed out and did not get back.
+Here one quantity at a time is doubled while the others are fixed: nodes of a graph (of constant degree), graphs,
+layers, heads, samples, neighbours, if the constructor has them as arguments. A step is forward pass, mean square of the
+output, and backward pass; inputs, weights, gradients and encodings exist before it, and there is no head. Sizes double
+until a step takes `--seconds`; the last four are timed alternately in processor time on one thread (medians), and
+memory is the peak of the memory allocated by torch.
 
-The exponent is log2 of the ratio of the two largest sizes, where what does not grow counts least. A formula allows the
-largest exponent that one of its terms has between the same sizes. What exceeds it by more than 0.25 is FASTER: a factor
-of 1.19 from one size to its double is more than timings of such steps spread or caches take, and far below the factor
-of 2 that one more power would be; a logarithm more is not seen. Small steps grow more slowly than their formula, since
-calls of functions cost what large products do: this finds broken promises, not loose ones. What seems too fast is
-measured once more, with thrice the rounds, which a busy moment does not survive, with nodes, graphs and layers
-doubled once more: a step outgrows a cache once, a power shows at every size.
+The exponent is log2 of the ratio for the two largest sizes, where constant costs matter least. A formula allows the
+largest exponent of any of its terms between the same sizes. A curve that exceeds it by more than 0.25 is FASTER: a
+factor of 1.19 per doubling is more than timing noise or cache effects of such steps, and far below the factor of 2 of
+an additional power; an additional logarithm is not detected. Small steps grow more slowly than their formula, since
+function calls cost as much as large products: this finds broken promises, not loose ones. A curve that seems too fast
+is measured again with three times as many rounds, to rule out a busy moment, and with nodes, graphs and layers doubled
+again: a step outgrows a cache once, but a power shows at every size.
 
     python speed/growth.py                                     # all, which takes long
     python speed/growth.py --architectures GPS SFT --quantities nodes heads
@@ -48,7 +48,7 @@ from graphbench.contracts.spec import TaskName
 from graphbench.errors import BadInput
 from graphbench.testing import FEATURE_KINDS, encode, tiny_spec
 
-#: Letter -> what is doubled, and the options that count it; nodes and graphs are those of the data.
+#: Letter -> quantity to double, and the options that set it; nodes and graphs are those of the data.
 QUANTITIES: dict[str, tuple[str, tuple[str, ...]]] = {
     "N": ("nodes", ()),
     "B": ("graphs", ()),
@@ -57,13 +57,13 @@ QUANTITIES: dict[str, tuple[str, tuple[str, ...]]] = {
     "m": ("samples", ("num_samples", "num_points", "num_inducing", "num_packed", "num_states", "num_clusters")),
     "k": ("neighbours", ("num_neighbors", "num_hops", "order")),
 }
-#: Smallest and largest value of what is doubled. Heads divide the width.
+#: Smallest and largest value of the doubled quantity. Heads divide the width.
 RANGES = {"N": (16, 1 << 14), "B": (1, 1 << 11), "L": (1, 64), "H": (1, 32), "m": (4, 256), "k": (2, 64)}
-#: What the others are meanwhile; samples and neighbours are doubled on larger graphs, which have so many.
+#: Fixed values of the others; samples and neighbours are doubled on larger graphs, which have enough nodes.
 OTHERS = {"N": 64, "B": 8, "L": 2, "H": 4, "m": 16, "k": 4, "d": 32}
 LARGE = {"N": 256, "B": 2}
-#: Graphs are circles in which every fourth node has an edge to the third further on: chains of squares, sparse as
-#: molecules are. Per node there are so many directed edges, and at one node at most so many.
+#: Graphs are circles in which every fourth node has an edge to the third node after it: chains of squares, as sparse as
+#: molecules. Directed edges per node on average, and at most.
 EDGES, DEGREE = 2.5, 3
 TOLERANCE = 0.25
 QUICK = ("GCN", "GPS", "SFT", "SGFormer")
@@ -79,7 +79,7 @@ Sizes = Mapping[str, int]
 
 
 def formulas_of(architecture: type) -> tuple[str, str]:
-    """What its own docstring says of time and memory; one formula stands for both.
+    """Return the formulas for time and memory in its docstring; a single formula is for both.
 
     Raises:
         ValueError: there is no such line, or more than one.
@@ -91,10 +91,10 @@ def formulas_of(architecture: type) -> tuple[str, str]:
 
 
 def terms_of(formula: str) -> list[Term]:
-    """The products that a formula adds up, with its brackets resolved.
+    """Return the products that a formula sums, with brackets expanded.
 
     Raises:
-        ValueError: it has something else than the letters, `log`, powers, sums and brackets.
+        ValueError: it contains anything other than the letters, `log`, powers, sums and brackets.
     """
     tokens = _TOKEN.findall(formula)
     if "".join(tokens).replace(" ", "") != formula.replace(" ", ""):
@@ -134,7 +134,7 @@ def _product(tokens: list[str]) -> list[Term]:
 
 
 def allowed(formula: str, small: Sizes, large: Sizes) -> float:
-    """Largest exponent of its terms between two sizes of which one is twice the other."""
+    """Return the largest exponent of its terms between two sizes, one twice the other."""
 
     def value(term: Term, sizes: Sizes) -> float:
         return math.prod(
@@ -146,7 +146,7 @@ def allowed(formula: str, small: Sizes, large: Sizes) -> float:
 
 
 def exponent(values: Sequence[float]) -> float:
-    """Of the last two values, whose sizes are one and twice."""
+    """Return the exponent between the last two values, for sizes that differ by a factor of 2."""
     return math.log2(values[-1] / values[-2])
 
 
@@ -154,13 +154,13 @@ def exponent(values: Sequence[float]) -> float:
 
 
 def sizes_with(letter: str, size: int) -> dict[str, int]:
-    """All sizes when this one is doubled."""
+    """Return all sizes if this one is doubled."""
     sizes = OTHERS | (LARGE if letter in "mk" else {}) | {letter: size}
     return sizes | {"E": int(EDGES * sizes["N"]), "D": DEGREE}
 
 
 def batch_of(model: Architecture, sizes: Sizes) -> GraphBatch:
-    """Graphs with the features and encodings that the model reads."""
+    """Return graphs with the features and encodings that the model reads."""
     spec, nodes = model.spec, torch.arange(sizes["N"])
     half = torch.stack([torch.cat([nodes, nodes[::4]]), torch.cat([nodes.roll(-1), nodes[3::4]])])
     kinds = ((spec.node, sizes["N"], "x", "x_dense"), (spec.edge, sizes["E"], "edge_attr", "edge_dense"))
@@ -179,13 +179,13 @@ def batch_of(model: Architecture, sizes: Sizes) -> GraphBatch:
 
 
 def model_of(architecture: type[Architecture], sizes: Sizes) -> Architecture:
-    """A model of these sizes in training mode, for the first task and kind of features that it takes.
+    """Create a model of these sizes in training mode, for the first task and kind of features that it supports.
 
     Raises:
-        BadInput: it takes none.
+        BadInput: it supports none.
     """
     options = {"hidden_dim": sizes["d"], "ffn_dim": sizes["d"], "num_edges": sizes["E"] // 2}
-    if "num_towers" in inspect.signature(architecture).parameters:  # of PNA, which divide all its widths
+    if "num_towers" in inspect.signature(architecture).parameters:  # PNA's towers divide all its widths
         options |= {"num_towers": 4, "out_dim": sizes["d"], "mean_log_degree": 1.0}
     options |= {name: sizes[letter] for letter, (_, names) in QUANTITIES.items() for name in names}
     known = inspect.signature(architecture).parameters
@@ -201,7 +201,7 @@ def model_of(architecture: type[Architecture], sizes: Sizes) -> Architecture:
 
 
 def step_of(architecture: type[Architecture], sizes: Sizes) -> Callable[[], None]:
-    """One training step, whose gradients add up."""
+    """Return a training step that accumulates gradients."""
     torch.manual_seed(0)
     model = model_of(architecture, sizes)
     batch = batch_of(model, sizes)
@@ -223,16 +223,16 @@ def step_of(architecture: type[Architecture], sizes: Sizes) -> Callable[[], None
 
 @dataclass(frozen=True)
 class Curve:
-    """What doubling one quantity did to a step.
+    """The effect of doubling one quantity on a step.
 
     Args:
         architecture: its name.
-        quantity: what was doubled.
-        sizes: its values, each twice the one before.
+        quantity: the doubled quantity.
+        sizes: its values, each twice the previous one.
         seconds: median of a step at each of them.
         peaks: peak of its memory in bytes at each of them.
         time_allowed: exponent that the formula allows.
-        memory_allowed: that of memory.
+        memory_allowed: the same for memory.
     """
 
     architecture: str
@@ -245,12 +245,12 @@ class Curve:
 
     @property
     def exponents(self) -> tuple[float, float]:
-        """Of time and of memory."""
+        """Return the exponents of time and memory."""
         return exponent(self.seconds), exponent(self.peaks)
 
     @property
     def is_ok(self) -> bool:
-        """Whether neither grows faster than it may."""
+        """Return whether neither grows faster than allowed."""
         pairs = zip(self.exponents, (self.time_allowed, self.memory_allowed), strict=True)
         return all(found <= most + TOLERANCE for found, most in pairs)
 
@@ -258,7 +258,7 @@ class Curve:
 def steps_of(
     make: Callable[[int], Callable[[], None]], smallest: int, largest: int, seconds: float, count: int
 ) -> dict[int, Callable[[], None]]:
-    """Steps of the last `count` sizes, doubled until one takes so many seconds or the largest size is reached."""
+    """Return steps of the last `count` sizes, doubled until one takes `seconds` or the largest size is reached."""
     steps: dict[int, Callable[[], None]] = {}
     size = smallest
     while size <= largest:
@@ -279,8 +279,8 @@ def curve_of(architecture: type[Architecture], letter: str, rounds: int, seconds
         architecture: the class.
         letter: key of `QUANTITIES`.
         rounds: timed steps of each size.
-        seconds: that a step takes where doubling stops.
-        count: sizes, at least 2.
+        seconds: duration of a step at which doubling stops.
+        count: number of sizes, at least 2.
     """
     name, (quantity, _) = architecture.__name__, QUANTITIES[letter]
     time_formula, memory_formula = formulas_of(architecture)
@@ -294,7 +294,7 @@ def curve_of(architecture: type[Architecture], letter: str, rounds: int, seconds
 
     taken = measured(rounds)
     if exponent(list(medians(taken).values())) > most(time_formula) + TOLERANCE:
-        if letter in "NBL":  # more heads would not divide the width, more samples there are not
+        if letter in "NBL":  # more heads would not divide the width, and there are not more samples
             further = 2 * max(steps)
             steps[further] = step_of(architecture, sizes_with(letter, further))
             del steps[min(steps)]
@@ -306,13 +306,13 @@ def curve_of(architecture: type[Architecture], letter: str, rounds: int, seconds
 
 
 def main() -> None:
-    """Measure, print a line per curve, and fail where something grows faster than its docstring says."""
+    """Measure, print a line per curve, and fail if something grows faster than its docstring says."""
     named = {quantity: letter for letter, (quantity, _) in QUANTITIES.items()}
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--architectures", nargs="+", metavar="NAME", help="registered names; all by default")
     parser.add_argument("--quantities", nargs="+", choices=named, default=list(named), help="what to double")
     parser.add_argument("--rounds", type=int, default=5, help="timed steps of each size")
-    parser.add_argument("--seconds", type=float, default=0.3, help="of a step, where doubling stops")
+    parser.add_argument("--seconds", type=float, default=0.3, help="duration of a step at which doubling stops")
     parser.add_argument("--sizes", type=int, default=4, help="sizes of a curve")
     parser.add_argument("--quick", action="store_true", help=f"{', '.join(QUICK)}, with shorter steps")
     parser.add_argument("--json", type=Path, help="file to write")
@@ -330,7 +330,7 @@ def main() -> None:
     print(row.format(*columns, "ok"))
     names = options.architectures or sorted(registry.architectures())
     classes = [registry.load("architectures", name) for name in names]
-    for architecture in classes:  # a docstring without its line is told before anything is measured
+    for architecture in classes:  # report a docstring without its line before anything is measured
         formulas_of(architecture)
     for architecture in classes:
         known = inspect.signature(architecture).parameters

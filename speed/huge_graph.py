@@ -1,21 +1,21 @@
-"""Batches of one graph of ogbn-products' size from memory maps, beside PyG's loaders: time and peak memory.
+"""Compare batches of one graph of ogbn-products' size from memory maps with PyG's loaders: time and peak memory.
 
-The graph is generated: 2,449,029 nodes, 61,859,140 edges in both directions, 100 features and 47 classes as
-ogbn-products has them, degrees that follow a power law up to about 17,500 (Chung and Lu 2002), nodes in random order.
-It is a folder of arrays. Ours is a `Graphs` benchmark that reads the folder and keeps features, edges and their index
-in its store, memory-mapped; PyG reads the same arrays into a `Data`. No model is trained: a batch is what a loader
-yields, with features and classes.
+The graph is generated: 2,449,029 nodes, 61,859,140 edges in both directions, 100 features and 47 classes as in
+ogbn-products, degrees that follow a power law up to about 17,500 (Chung and Lu 2002), nodes in random order. It is a
+folder of arrays. Ours is a `Graphs` benchmark that reads the folder and keeps features, edges and their index in its
+store, memory-mapped; PyG reads the same arrays into a `Data`. No model is trained: a batch is the output of a loader,
+with features and classes.
 
-The mode `layers` is another: an untrained GraphSAGE of three layers of 256, between a linear map and a head of two, has
-all nodes represented and those of the test part scored. Ours is `trainer.test` with `eval_sampler=layers`; PyG's
-`GraphSAGE` between the same maps runs on the whole graph in memory, by a sparse matrix, since its `inference` needs
-pyg-lib or torch-sparse. One batch there is an evaluation.
+The mode `layers` is different: an untrained GraphSAGE of three layers of 256, between a linear map and a head of two,
+represents all nodes and scores those of the test part. Ours is `trainer.test` with `eval_sampler=layers`; PyG's
+`GraphSAGE` between the same maps runs on the whole graph in memory, with a sparse matrix, since its `inference` needs
+pyg-lib or torch-sparse. In this mode one batch is an evaluation.
 
-Each contender and mode has a process of its own, and they take turns. Seconds until the first batch, seconds of a batch
-after it (the median), and the peak memory of the process, which counts pages of memory maps while they are in use.
+Each contender and mode runs in a separate process, and they alternate. Prints seconds until the first batch, median
+seconds of later batches, and the peak memory of the process, which includes pages of memory maps while they are in use.
 
-    python speed/huge_graph.py                         # neighbours (where PyG can sample them) and random parts
-    python speed/huge_graph.py --modes clusters        # by METIS, which takes minutes; PyG gets those that we found
+    python speed/huge_graph.py                         # neighbours (if PyG can sample them) and random parts
+    python speed/huge_graph.py --modes clusters        # by METIS, which takes minutes; PyG uses the same clusters
     python speed/huge_graph.py --modes layers          # evaluation, layer by layer
     python speed/huge_graph.py --divide 100            # a hundredth of the nodes and edges
 """
@@ -53,7 +53,7 @@ EXPONENT, OFFSET = 2.6, 44  # of the degrees; the offset bounds the largest
 NEIGHBORS, SEEDS, PARTS, JOINED = [15, 10, 5], 1024, 100, 15  # clusters of a batch
 MODES = ("neighbors", "random", "clusters", "layers")
 HIDDEN, LAYERS = 256, 3  # of the model of `layers`
-#: Wall time, or the processor's time of the process, which other programs disturb less.
+#: Wall time, or processor time of the process, which other programs disturb less.
 CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
 _BLOCK = 1 << 22
 
@@ -62,7 +62,7 @@ def write_graph(folder: Path, num_nodes: int, num_edges: int, seed: int = 0) -> 
     """Generate the graph in blocks; return its largest degree.
 
     Ends of an edge are drawn with probabilities proportional to `(i + OFFSET) ** (-1 / (EXPONENT - 1))` for the i-th
-    node of a random order. A few edges are there twice, as they are in multigraphs.
+    node of a random order. A few edges occur twice, as in multigraphs.
     """
     rng = np.random.default_rng(seed)
     order = rng.permutation(num_nodes).astype(np.int32)
@@ -96,7 +96,7 @@ def write_graph(folder: Path, num_nodes: int, num_edges: int, seed: int = 0) -> 
 
 
 def our_loader(mode: str, folder: str, store: str, clusters: int) -> Iterable[Data]:
-    """Training batches of our benchmark."""
+    """Return training batches of our benchmark."""
     options = {
         "neighbors": {"num_neighbors": NEIGHBORS, "batch_size": SEEDS},
         "random": {"num_parts": PARTS},
@@ -109,7 +109,7 @@ def our_loader(mode: str, folder: str, store: str, clusters: int) -> Iterable[Da
 
 
 class GivenClusters(ClusterData):
-    """PyG's clusters with those that METIS has found for us, so that both cut the same."""
+    """PyG's clusters with those that METIS has found for us, so that both use the same."""
 
     cluster: torch.Tensor
 
@@ -118,7 +118,7 @@ class GivenClusters(ClusterData):
 
 
 def our_clusters(store: str) -> torch.Tensor:
-    """The number of the cluster of each node, as our store keeps the clusters."""
+    """Return the number of the cluster of each node, from our store."""
     (found,) = Path(store).glob("clusters-*")
     nodes, ptr = np.load(found / "nodes.npy"), np.load(found / "ptr.npy")
     cluster = np.empty(len(nodes), dtype=np.int64)
@@ -127,7 +127,7 @@ def our_clusters(store: str) -> torch.Tensor:
 
 
 def plain_loader(mode: str, folder: str, store: str, clusters: int) -> Iterable[Data]:
-    """Training batches of PyG's loaders, of a graph in memory."""
+    """Return training batches of PyG's loaders, for a graph in memory."""
     values = {path.stem: torch.from_numpy(np.load(path)) for path in Path(folder).glob("*.npy")}
     data = Data(**values | {"edge_index": values.pop("edge_index").to(torch.int64)})
     if mode == "neighbors":
@@ -139,7 +139,7 @@ def plain_loader(mode: str, folder: str, store: str, clusters: int) -> Iterable[
 
 
 def our_evaluation(folder: str, store: str, layers: int) -> Callable[[], object]:
-    """Return what tests a model, layer by layer."""
+    """Return a function that tests a model, layer by layer."""
     data = Graphs(folder, store=store, eval_sampler="layers")
     options = {"hidden_dim": HIDDEN, "num_layers": layers, "aggregation": "mean"}
     module, data = build("GraphSAGE", data, model_options=options)
@@ -151,7 +151,7 @@ def our_evaluation(folder: str, store: str, layers: int) -> Callable[[], object]
 
 
 def plain_evaluation(folder: str, layers: int) -> Callable[[], object]:
-    """Return what runs PyG's model on the whole graph, in memory."""
+    """Return a function that runs PyG's model on the whole graph, in memory."""
     x, y, mask = (torch.from_numpy(np.load(f"{folder}/{name}.npy")) for name in ("x", "y", "test_mask"))
     source, target = np.load(f"{folder}/edge_index.npy")
     shape = (len(x), len(x))
@@ -194,7 +194,7 @@ def measure(
     clock: Callable[[], float] = time.perf_counter,
     layers: int = LAYERS,
 ) -> dict[str, float]:
-    """What a contender takes in a process that does nothing else."""
+    """Measure a contender in a process that does nothing else."""
     if mode == "layers":
         return measure_evaluation(contender, folder, store, clock, layers)
     start = clock()
@@ -216,7 +216,7 @@ def measure(
 
 
 def in_process(words: list[str]) -> dict[str, float]:
-    """What a process of its own measured."""
+    """Return the measurements of a separate process."""
     done = subprocess.run([sys.executable, __file__, *words], capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(f"{' '.join(words)} failed:\n{done.stderr[-3000:]}")
@@ -231,13 +231,13 @@ def main() -> None:
     parser.add_argument("--batches", type=int, default=20, help="timed batches of each process (default: 20)")
     parser.add_argument("--rounds", type=int, default=2, help="processes of each contender (default: 2)")
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--clock", choices=CLOCKS, default="wall", help="cpu where the machine is busy")
-    parser.add_argument("--divide", type=int, default=1, help="so many times fewer nodes and edges")
+    parser.add_argument("--clock", choices=CLOCKS, default="wall", help="use cpu if the machine is busy")
+    parser.add_argument("--divide", type=int, default=1, help="divisor of the numbers of nodes and edges")
     parser.add_argument("--clusters", type=int, default=1500)
     parser.add_argument(
-        "--layers", type=int, default=LAYERS, help=f"of the model of the mode layers (default: {LAYERS})"
+        "--layers", type=int, default=LAYERS, help=f"layers of the model of the mode layers (default: {LAYERS})"
     )
-    parser.add_argument("--folder", help="keep the graph and the store there, and use them again")
+    parser.add_argument("--folder", help="keep the graph and the store in this folder, and reuse them")
     parser.add_argument("--alone", nargs=4, help=argparse.SUPPRESS)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
@@ -251,7 +251,7 @@ def main() -> None:
 
 
 def compare(place: Path, options: argparse.Namespace) -> None:
-    """All modes that can be had here, each contender in turn."""
+    """Measure all available modes, each contender in turn."""
     scale = options.divide
     folder, store = place / "graph", place / "store"
     if not (folder / "test_mask.npy").is_file():

@@ -1,10 +1,10 @@
-"""What kernels gain: one table of operations in a whole step of training, and one of calls of each by itself.
+"""Measure the gain of kernels: one table of operations in a whole training step, and one of isolated calls.
 
-A row of the first has a model in which the operation is at home, on a random batch of the sizes of molecules (ZINC), of
-peptides or of CLUSTER: a step of training with all kernels, and with all but this one, whose plain form computes.
-Encodings have the time of preparing graphs there. `apart` is how far the results are from those of the plain form: the
-largest difference of any gradient, or of an encoding, over the largest of them. The second table has forward and
-backward of operations alone. Memory is kept between steps, as every `graphbench` command keeps it.
+A row of the first table has a model that uses the operation, on a random batch with sizes as in molecules (ZINC),
+peptides or CLUSTER: a training step with all kernels, and with all except this one, for which the plain form is used.
+For encodings it is the time of preparing graphs. `apart` is the deviation from the plain form: the largest difference
+of any gradient, or of an encoding, divided by the largest value. The second table has forward and backward of single
+operations. Memory is kept between steps, as in every `graphbench` command.
 
     python speed/kernels.py
     python speed/kernels.py --threads 2 --rounds 31
@@ -35,19 +35,19 @@ from graphbench_baselines import GCN, GPS, GatedGCN
 from graphbench_sfi_former import SFiFormer, sparse_flow_attention
 from graphbench_sft import SFT, maxout_scores
 
-#: Batch -> sizes of its graphs: from, to, how many; and edges per node.
+#: Batch -> sizes of its graphs (minimum, maximum, number) and edges per node.
 BATCHES = {"ZINC": (12, 37, 32, 2.1), "peptides": (60, 250, 32, 2.0), "CLUSTER": (41, 190, 16, 36.0)}
 Step = Callable[[], object]
 
 
 def sizes_of(least: int, most: int, count: int) -> list[int]:
-    """Sizes between both, the same in every call."""
+    """Return sizes between both, the same in every call."""
     generator = torch.Generator().manual_seed(0)
     return torch.randint(least, most + 1, (count,), generator=generator, device="cpu").tolist()
 
 
 def differentiated(compute: Callable[..., Tensor | tuple[Tensor, ...]], inputs: Sequence[Tensor]) -> Step:
-    """Forward, and backward from gradients that are drawn once."""
+    """Return a step of forward, and backward from gradients that are drawn once."""
     outputs = compute(*inputs)
     outputs = outputs if isinstance(outputs, tuple) else (outputs,)
     upstream = [torch.randn_like(out) for out in outputs]
@@ -60,12 +60,12 @@ def differentiated(compute: Callable[..., Tensor | tuple[Tensor, ...]], inputs: 
 
 
 def draw(*shape: int) -> Tensor:
-    """Normal numbers that gradients are taken of."""
+    """Draw normal numbers that require gradients."""
     return torch.randn(shape, requires_grad=True)
 
 
 def attention_steps(dim: int = 64, num_heads: int = 4) -> dict[str, Step]:
-    """Attention within graphs with and without dropout, where batches are small enough for both."""
+    """Return attention within graphs with and without dropout, for batches small enough for both."""
     steps: dict[str, Step] = {}
     for name, (*range_of_sizes, _) in BATCHES.items():
         sizes = torch.tensor(sizes_of(*range_of_sizes))
@@ -77,7 +77,7 @@ def attention_steps(dim: int = 64, num_heads: int = 4) -> dict[str, Step]:
 
 
 def message_steps(dim: int = 64) -> dict[str, Step]:
-    """Sums over edges."""
+    """Return sums over edges."""
     steps: dict[str, Step] = {}
     for name, (*range_of_sizes, per_node) in BATCHES.items():
         nodes = sum(sizes_of(*range_of_sizes))
@@ -98,7 +98,7 @@ def _with_edges(compute: Callable[..., Tensor], index: Tensor, nodes: Tensor, ed
 
 
 def score_steps() -> dict[str, Step]:
-    """Maxout scores of 1,024 tokens and a quarter of them, and sparse flows."""
+    """Return maxout scores of 1,024 tokens and a quarter of them, and sparse flows."""
     operands = [draw(4, 8, 1024, 32), draw(4, 8, 256, 32)]
     steps = {"maxout scores, 1,024 x 256": differentiated(maxout_scores, operands)}
     for nodes in (64, 256):
@@ -108,7 +108,7 @@ def score_steps() -> dict[str, Step]:
 
 
 SPEC = BenchmarkSpec("Random", "graph-regression", Features((28,)), Features((4,)), "MAE", False, "L1")
-#: Operation, a model where it is at home, and its batch.
+#: Operation, a model that uses it, and its batch.
 MODELS: tuple[tuple[str, Callable[[], Architecture], str], ...] = (
     ("graphbench::packed_attention", partial(GPS, SPEC), "ZINC"),
     ("graphbench::packed_attention", partial(GPS, SPEC, num_layers=4), "peptides"),
@@ -128,7 +128,7 @@ ENCODINGS: tuple[tuple[str, Encoding, str], ...] = (
 
 
 def random_graphs(name: str) -> GraphTable:
-    """Graphs of the sizes of a batch, with edges in both directions; the same in every call."""
+    """Return graphs of the sizes of a batch, with edges in both directions; the same in every call."""
     least, most, count, per_node = BATCHES[name]
     generator, graphs = torch.Generator().manual_seed(1), []
     for nodes in sizes_of(least, most, count):
@@ -146,7 +146,7 @@ def random_graphs(name: str) -> GraphTable:
 
 
 def training_step(model: nn.Module, batch: GraphBatch) -> Step:
-    """A step of AdamW on the mean of what the model makes of all nodes."""
+    """Return a step of AdamW on the mean of the model's node outputs."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
 
     def step() -> None:
@@ -158,9 +158,9 @@ def training_step(model: nn.Module, batch: GraphBatch) -> Step:
 
 
 def gradients(model: nn.Module, batch: GraphBatch) -> list[Tensor]:
-    """Of all parameters, without dropout, which kernels draw otherwise, and with norms of the batch.
+    """Return gradients of all parameters, without dropout, which kernels draw differently, and with batch statistics.
 
-    By running statistics an untrained model normalizes nothing, and ten layers of sums amplify rounding.
+    With running statistics an untrained model does not normalise, and ten layers of sums amplify rounding.
     """
     model.eval().zero_grad()
     for module in model.modules():
@@ -172,13 +172,13 @@ def gradients(model: nn.Module, batch: GraphBatch) -> list[Tensor]:
 
 
 def apart(found: Sequence[Tensor], plain: Sequence[Tensor]) -> float:
-    """The largest difference of all numbers, over the largest number."""
+    """Return the largest difference of all numbers, divided by the largest number."""
     most = max(float(x.abs().max()) for x in plain)
     return max(float((x - y).abs().max()) for x, y in zip(found, plain, strict=True)) / most
 
 
 def compare_steps(rounds: int) -> None:
-    """Print what each kernel gains in a step."""
+    """Print the gain of each kernel in a step."""
     print(f"{'operation':<40}{'in':<24}{'plain ms':>10}{'kernel ms':>11}{'gain':>7}{'apart':>10}")
     for name, make, batch_name in MODELS:
         torch.manual_seed(0)
@@ -206,7 +206,7 @@ def print_row(name: str, place: str, step: Step, difference: float, rounds: int)
 
 
 def by_torch(step: Step, *operations: str) -> Step:
-    """The same by plain forms: of some operations, or of all."""
+    """Return the same step with plain forms of some operations, or of all."""
 
     def run() -> None:
         with computed_by("torch", *operations):

@@ -1,16 +1,16 @@
-"""One large graph of ogbn-arxiv's size beside PyG's own plain loop: time and peak memory of preparing and of an epoch.
+"""Compare one large graph of ogbn-arxiv's size with PyG's plain loop: time and peak memory of preparing and an epoch.
 
-The graph is generated: power-law degrees, connected, every edge in both directions, 128 features and 40 classes as
-ogbn-arxiv has them, labels that depend on the features of neighbours. The model is the same network on both sides: a
-linear map, three layers of GCN (or GraphSAGE for neighbours) with batch norm, ReLU and dropout, a linear map.
+The graph is generated: power-law degrees, connected, every edge in both directions, 128 features and 40 classes as in
+ogbn-arxiv, labels that depend on the features of neighbours. Both sides use the same network: a linear map, three
+layers of GCN (or GraphSAGE for neighbours) with batch norm, ReLU and dropout, a linear map.
 
-Ours is a `Graphs` benchmark trained by Lightning with its metrics; PyG is the loop of its examples, which asks for the
-accuracy of the training nodes. They take turns epoch by epoch within one process; the ratio is the median over
-rounds. Peak memory and the time of preparing are those of processes of their own, which take turns, too: preparing is
-what stands before the first batch, of a file that nobody has seen (PyG's is an `InMemoryDataset` that reads the same
-file, keeps it as its own and opens that) and of one that was prepared before.
+Ours is a `Graphs` benchmark trained by Lightning with its metrics; PyG is the loop of its examples, which computes the
+accuracy of the training nodes. They alternate epoch by epoch within one process; the ratio is the median over rounds.
+Peak memory and the time of preparing are measured in separate processes, which also alternate. Preparing is everything
+before the first batch, for a new file (PyG's is an `InMemoryDataset` that reads the same file, stores it in its own
+format and opens that) and for one that was prepared before.
 
-    python speed/large_graph.py                        # full batch, random parts, neighbours where PyG can sample them
+    python speed/large_graph.py                        # full batch, random parts, neighbours if PyG can sample them
     python speed/large_graph.py --modes full --rounds 9 --hidden-dim 256
     python speed/large_graph.py --quick                # a tenth of the nodes and edges
     python speed/large_graph.py --modes encodings      # LapPE, and RWSE of 4 steps, at that size
@@ -52,13 +52,13 @@ MODES = ("prepare", "full", "random", "neighbors", "encodings")
 
 
 def power_law_graph(num_nodes: int, num_edges: int, seed: int = 0, exponent: float = 2.6) -> Data:
-    """A connected graph whose degrees follow a power law (Chung and Lu 2002 over a random recursive tree).
+    """Generate a connected graph with power-law degrees (Chung and Lu 2002 over a random recursive tree).
 
     Args:
         num_nodes: N.
-        num_edges: undirected edges; each is there in both directions, and none twice.
-        seed: of everything.
-        exponent: of the degrees.
+        num_edges: undirected edges; each occurs in both directions, and none twice.
+        seed: seed of everything.
+        exponent: exponent of the degrees.
     """
     rng = np.random.default_rng(seed)
     weight = np.cumsum((np.arange(num_nodes) + 10.0) ** (-1 / (exponent - 1)))
@@ -94,17 +94,17 @@ class PlainDataset(InMemoryDataset):
 
     @property
     def processed_file_names(self) -> list[str]:
-        """What `process` leaves."""
+        """The output files of `process`."""
         return ["data.pt"]
 
     def process(self) -> None:
-        """Read the source and keep it."""
+        """Read the source and store it."""
         with torch.serialization.safe_globals(PARTS_OF_DATA):
             self.save([torch.load(self.source, weights_only=True)], self.processed_paths[0])
 
 
 class PlainNetwork(nn.Module):
-    """The network of `graphbench_baselines.GCN` or `GraphSAGE` out of PyG's layers."""
+    """The network of `graphbench_baselines.GCN` or `GraphSAGE`, built from PyG's layers."""
 
     def __init__(self, conv: Callable[[int, int], nn.Module], dim: int) -> None:
         super().__init__()
@@ -114,7 +114,7 @@ class PlainNetwork(nn.Module):
         self.norms = nn.ModuleList(nn.BatchNorm1d(dim) for _ in range(LAYERS))
 
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        """Logits `[num_nodes, CLASSES]`."""
+        """Return logits `[num_nodes, CLASSES]`."""
         x = self.first(x)
         for conv, norm in zip(self.convs, self.norms, strict=True):
             if self.drops_first:
@@ -125,7 +125,7 @@ class PlainNetwork(nn.Module):
 
 
 def plain_batches(mode: str, data: Data) -> Callable[[], Iterator[tuple[Data, Tensor]]]:
-    """Batches of PyG's loaders, each with the rows whose loss counts."""
+    """Return batches of PyG's loaders, each with the rows that enter the loss."""
     if mode == "full":
         return lambda: iter([(data, data.train_mask)])
     if mode == "random":
@@ -136,7 +136,7 @@ def plain_batches(mode: str, data: Data) -> Callable[[], Iterator[tuple[Data, Te
 
 
 def plain_epoch(mode: str, data: Data, dim: int) -> Callable[[], None]:
-    """An epoch as PyG's examples write it."""
+    """Return an epoch as in PyG's examples."""
     model = PlainNetwork(SAGEConv if mode == "neighbors" else GCNConv, dim)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
     batches = plain_batches(mode, data)
@@ -156,7 +156,7 @@ def plain_epoch(mode: str, data: Data, dim: int) -> Callable[[], None]:
 
 
 def our_parts(mode: str, source: str, folder: str, dim: int) -> tuple[pl.LightningModule, pl.LightningDataModule]:
-    """Our module and data for a mode."""
+    """Return our module and data for a mode."""
     options: dict[str, Any] = {"full": {}, "random": {"num_parts": PARTS}}.get(
         mode, {"num_neighbors": NEIGHBORS, "batch_size": SEEDS}
     )
@@ -169,7 +169,7 @@ def our_parts(mode: str, source: str, folder: str, dim: int) -> tuple[pl.Lightni
 
 
 class Turns(pl.Callback):
-    """Times our epochs, and after each one an epoch of the other contender."""
+    """Time our epochs, and after each one an epoch of the other contender."""
 
     def __init__(self, other: Callable[[], None] | None, warm_up: int) -> None:
         self.other, self.warm_up = other, warm_up
@@ -194,7 +194,7 @@ class Turns(pl.Callback):
 
 
 def train(module: pl.LightningModule, data: pl.LightningDataModule, epochs: int, turns: Turns, folder: str) -> None:
-    """Our training, without validation."""
+    """Run our training, without validation."""
     pl.Trainer(
         max_epochs=epochs, limit_val_batches=0, logger=False, enable_checkpointing=False, enable_progress_bar=False,
         enable_model_summary=False, callbacks=[turns], accelerator="cpu", devices=1, default_root_dir=folder,
@@ -202,7 +202,7 @@ def train(module: pl.LightningModule, data: pl.LightningDataModule, epochs: int,
 
 
 def alone(contender: str, mode: str, source: str, folder: str, dim: int) -> dict[str, float]:
-    """Seconds of preparing the data, or one epoch, in a process that does nothing else; and its peak memory."""
+    """Return seconds of preparing the data, or one epoch, in a process that does nothing else, and its peak memory."""
     start = time.perf_counter()
     if contender == "ours" and mode == "prepare":
         data = Graphs(source, store=folder)
@@ -221,7 +221,7 @@ def alone(contender: str, mode: str, source: str, folder: str, dim: int) -> dict
 
 
 def encodings_alone(source: str) -> dict[str, float]:
-    """Seconds of encodings of the whole graph."""
+    """Return seconds of encodings of the whole graph."""
     with torch.serialization.safe_globals(PARTS_OF_DATA):
         graph = torch.load(source, weights_only=True)
     table = graphbench.GraphTable.from_graphs([{"num_nodes": graph.num_nodes, "edge_index": graph.edge_index}])
@@ -234,7 +234,7 @@ def encodings_alone(source: str) -> dict[str, float]:
 
 
 def in_process(words: list[str]) -> dict[str, float]:
-    """What a process of its own measured."""
+    """Return the measurements of a separate process."""
     done = subprocess.run([sys.executable, __file__, *words], capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(f"{' '.join(words)} failed:\n{done.stderr[-3000:]}")
@@ -243,7 +243,7 @@ def in_process(words: list[str]) -> dict[str, float]:
 
 
 def compare(mode: str, source: str, folder: str, options: argparse.Namespace) -> str:
-    """One line: epochs in turns, and memory of each alone."""
+    """Return one line: alternating epochs, and memory of each separately."""
     with torch.serialization.safe_globals(PARTS_OF_DATA):
         graph = torch.load(source, weights_only=True)
     module, data = our_parts(mode, source, folder, options.hidden_dim)
@@ -287,7 +287,7 @@ def main() -> None:
 
 
 def measure(source: str, folder: str, options: argparse.Namespace) -> None:
-    """All modes that can be had here."""
+    """Measure all available modes."""
     same = ["--hidden-dim", str(options.hidden_dim), "--threads", str(options.threads)]
     if "encodings" in options.modes:
         print("encodings:", _told(in_process(["--alone", "ours", "encodings", source, folder, *same])))
@@ -307,7 +307,7 @@ def measure(source: str, folder: str, options: argparse.Namespace) -> None:
 
 
 def measure_preparing(source: str, folder: str, rounds: int, same: list[str]) -> None:
-    """Seconds and memory of preparing, the first time and again; the last round leaves our store to the epochs."""
+    """Measure preparing, for the first time and again; the epochs reuse our store of the last round."""
     seconds: dict[str, dict[str, list[float]]] = {told: {"ours": [], "PyG": []} for told in ("first", "again")}
     peaks: dict[str, dict[str, float]] = {told: {} for told in seconds}
     for number in range(rounds):

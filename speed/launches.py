@@ -1,10 +1,10 @@
-"""Count the launches of a GPS layer in a training step, by ways to compute it, beside PyG's `GPSConv`; needs no card.
+"""Compare launches of a GPS layer in a training step, for several settings, with PyG's `GPSConv`; needs no GPU.
 
-A step is forward, loss, backward, clipping and fused AdamW on the pretended card (`graphbench.testing.pretend`); what a
-step with three layers launches more than one with two is the layer's. Fused attention counts as the kernels that it
-launches on a card, and so do operations that `graphbench-kernels` has in Triton, where they are asked for: messages by
-`trainer.deterministic: true`, attention without padding by `attention: packed`. An audit counted 108 operations in each
-of ten layers before this file was, with attention by its formula.
+A step is forward, loss, backward, clipping and fused AdamW on the pretended card (`graphbench.testing.pretend`). The
+launches of a layer are the difference between steps with three and two layers. Fused attention counts as the kernels
+that it launches on a GPU, and so do operations with Triton kernels in `graphbench-kernels`, if requested: messages with
+`trainer.deterministic: true`, attention without padding with `attention: packed`. An audit before this file existed
+counted 108 operations in each of ten layers, with attention as its formula.
 
     python speed/launches.py
     python speed/launches.py --local GatedGCN
@@ -27,10 +27,10 @@ from graphbench.testing.counted_kernels import counted_as_kernels
 from graphbench.testing.pretend import Work, counted_work, on_pretended_device
 from graphbench_kernels.nn import card_attention, card_messages
 
-#: What the audit counted in ten layers of GPS with GINE: 1,083 operations.
+#: The audit's count in ten layers of GPS with GINE: 1,083 operations.
 AUDIT = 108
 KIND = KINDS["zinc"]
-#: Way -> options of GPS, and operations that are computed by kernels in Triton.
+#: Setting -> options of GPS, and operations computed by Triton kernels.
 WAYS: Mapping[str, tuple[Mapping[str, str], Mapping[str, tuple[int, int]]]] = {
     "plain torch": ({}, {}),
     "trainer.deterministic: true": ({}, card_messages.LAUNCHES),
@@ -59,13 +59,13 @@ def step_work(model: nn.Module, batch: GraphBatch, launches: Mapping[str, tuple[
 
 
 def layer_work(make: Callable[[int], nn.Module], batch: GraphBatch, launches: Mapping[str, tuple[int, int]]) -> Work:
-    """Count what a third layer adds to a step of two."""
+    """Count the work that a third layer adds to a step with two."""
     two, three = (step_work(make(layers), batch, launches) for layers in (2, 3))
     return Work(three.waits - two.waits, three.launches - two.launches)
 
 
 def main() -> None:
-    """Print one line for each way."""
+    """Print one line for each setting."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--local", choices=("GINE", "GatedGCN", "none"), default="GINE", help="local layer of GPS")
     parser.add_argument("--operations", action="store_true", help="show what is launched")

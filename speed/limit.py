@@ -1,16 +1,16 @@
-"""How far a training step is from the limit: its time over that of its own products, its memory over what it needs.
+"""Compare a training step with its limit: its time with that of its products, its memory with the minimum needed.
 
-For every architecture a step (forward pass, loss, backward pass, fused AdamW) is recorded once: every product of
-matrices with the shapes, strides and types of its operands, and fused attention as the products that it is made of.
-Then the step and the bare products, on random operands of the same layout, take turns on one thread. A ratio of 1 would
-be a step that does nothing but multiply.
+For every architecture a step (forward pass, loss, backward pass, fused AdamW) is recorded once: every matrix product
+with the shapes, strides and dtypes of its operands, and fused attention as the products that it consists of. Then the
+step and the products by themselves, on random operands of the same layout, alternate on one thread. A ratio of 1 would
+be a step that only multiplies.
 
-Memory is the highest of a step, with parameters and optimizer state, over the sum of parameters, optimizer state (two
-numbers for each parameter) and activations: what the forward pass keeps for the backward pass, counted as autograd is
-handed it. Gradients and what comes and goes are the rest.
+Memory is the peak of a step, including parameters and optimizer state, divided by the sum of parameters, optimizer
+state (two numbers per parameter) and activations, the tensors that the forward pass saves for autograd. The rest are
+gradients and temporary tensors.
 
 Models are those of installed configurations, on batches of the molecules that RDKit ships (NCI, about 20 atoms). Memory
-is kept between steps, as every `graphbench` command keeps it (see `allocator.py`).
+is kept between steps, as in every `graphbench` command (see `allocator.py`).
 
     python speed/limit.py
     python speed/limit.py --configs gps/zinc model/gt --rounds 15
@@ -49,7 +49,7 @@ CONFIGURATIONS = (
 
 
 def made(configuration: str, batch_size: int, device: str = "cpu") -> tuple[BenchmarkModule, GraphBatch]:
-    """The model of a configuration in training mode, and one batch of molecules, on a device."""
+    """Return the model of a configuration in training mode, and one batch of molecules, on a device."""
     own = ["--data", "NCI", "--data.batch_size", str(batch_size), "--trainer.logger", "false"]
     arguments = CommandLine.parse(["--config", configuration, *own, "--model.head", "{}"]).located().words
     import_named(arguments)
@@ -60,7 +60,7 @@ def made(configuration: str, batch_size: int, device: str = "cpu") -> tuple[Benc
 
 
 def step_of(model: BenchmarkModule, batch: GraphBatch, fused: bool | None = True) -> Callable[[], None]:
-    """One training step, to its end on the device."""
+    """Return a training step that waits for the device."""
     step = unwaited_step_of(model, batch, fused=fused)
 
     def waited() -> None:
@@ -73,7 +73,7 @@ def step_of(model: BenchmarkModule, batch: GraphBatch, fused: bool | None = True
 def unwaited_step_of(
     model: BenchmarkModule, batch: GraphBatch, dtype: torch.dtype = torch.float32, fused: bool | None = True
 ) -> Callable[[], None]:
-    """One training step in a precision, which does not wait for the device; with `fused=None` AdamW as torch has it."""
+    """Return a training step that does not wait for the device; with `fused=None` AdamW has torch's default."""
     device = batch.ptr.device.type
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=fused, capturable=device == "cuda")
     mixed = dtype is not torch.float32
@@ -89,7 +89,7 @@ def unwaited_step_of(
 
 
 def memory_of(step: Callable[[], None], model: BenchmarkModule, batch: GraphBatch) -> tuple[int, int]:
-    """Bytes that a step takes at its highest, and those that it needs; both with parameters and AdamW's two moments."""
+    """Return the peak bytes of a step, and those that it needs, both with parameters and AdamW's two moments."""
     parameters = sum(parameter.nbytes for parameter in model.parameters())
     standing = {tensor.untyped_storage().data_ptr() for tensor in (*model.parameters(), *model.buffers())}
     kept: dict[int, int] = {}
@@ -118,7 +118,7 @@ def wait_for(batch: GraphBatch) -> None:
 
 
 def parser_of(description: str | None) -> argparse.ArgumentParser:
-    """Options of scripts that measure the models of configurations on molecules."""
+    """Return the options of scripts that measure the models of configurations on molecules."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--configs", nargs="+", default=CONFIGURATIONS, help="installed configurations or files")
     parser.add_argument("--rounds", type=int, default=9)
@@ -128,10 +128,10 @@ def parser_of(description: str | None) -> argparse.ArgumentParser:
 
 
 def prepare() -> None:
-    """One thread, memory that is kept, and no words of Lightning."""
+    """Use one thread, keep memory, and silence Lightning."""
     keep_memory()
     torch.set_num_threads(1)
-    sys.argv = sys.argv[:1]  # LightningCLI warns of options that it was not given
+    sys.argv = sys.argv[:1]  # LightningCLI warns about options that it was not given
     logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
 
 

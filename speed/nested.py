@@ -1,17 +1,17 @@
-"""An encoder over graphs of different sizes, beside what torch offers for sequences of different lengths.
+"""Compare an encoder over graphs of different sizes with torch's support for sequences of different lengths.
 
 Four post-norm layers of attention within graphs and of a feed-forward network, without dropout: ours over the rows of
-all graphs, and torch's `nn.TransformerEncoder` with the same weights. A call takes the rows of a batch as PyG has them
-and returns rows, so each side pays once for its own layout of the graphs:
+all graphs, and torch's `nn.TransformerEncoder` with the same weights. A call maps the rows of a batch, as in PyG, to
+rows, so each side pays once for its layout of the graphs:
 
-- nested tensors: `nn.TransformerEncoder` with its mask of padding, in evaluation mode and without gradients, where it
-  takes torch's fast path and computes on nested tensors. They have no such path in training;
-- padding and a mask: the same encoder, the fast path switched off, over graphs padded to the largest. On a processor
-  this has been quicker than the fast path, so it is the peer to beat in inference as well;
+- nested tensors: `nn.TransformerEncoder` with its padding mask, in evaluation mode and without gradients, so it uses
+  torch's fast path and computes on nested tensors. There is no such path in training;
+- padding and a mask: the same encoder with the fast path disabled, over graphs padded to the largest. On a CPU this has
+  been faster than the fast path, so it is also the peer to beat in inference;
 - jagged tensors: torch's newer layout of nested tensors through `scaled_dot_product_attention`. Linear maps and norms
-  work on the plain rows, which was quicker here than to let the jagged tensor through all of the layer.
+  work on the plain rows, which was faster here than using the jagged tensor in the whole layer.
 
-Before anything is timed, all must give the same output. Sizes are those of `kernels.py`.
+Before timing, all must give the same output. Sizes are those of `kernels.py`.
 
     python speed/nested.py
     python speed/nested.py --threads 2 --rounds 31
@@ -42,7 +42,7 @@ NESTED, PADDED, JAGGED = "nested tensors", "padding and a mask", "jagged tensors
 
 
 class EncoderLayer(nn.Module):
-    """A post-norm layer out of our own parts."""
+    """A post-norm layer built from our parts."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -51,14 +51,14 @@ class EncoderLayer(nn.Module):
         self.norms = nn.ModuleList(nn.LayerNorm(DIM) for _ in range(2))
 
     def forward(self, x: Tensor, layout: DenseLayout) -> Tensor:
-        """Rows `[T, DIM]`, shaped as they came."""
+        """Return rows `[T, DIM]`."""
         x = self.norms[0](x + self.attention(x, layout))
         out: Tensor = self.norms[1](x + self.feed_forward(x))
         return out
 
     @classmethod
     def like(cls, other: nn.Module) -> EncoderLayer:
-        """A layer with the weights of torch's."""
+        """Create a layer with the weights of torch's."""
         layer = cls()
         assert isinstance(other, nn.TransformerEncoderLayer)
         layer.load(other)
@@ -66,7 +66,7 @@ class EncoderLayer(nn.Module):
 
     @torch.no_grad()
     def load(self, other: nn.TransformerEncoderLayer) -> None:
-        """Take the weights of torch's layer."""
+        """Copy the weights of torch's layer."""
         pairs = (
             (self.attention.out_proj, other.self_attn.out_proj),
             (self.feed_forward.expand, other.linear1),
@@ -88,7 +88,7 @@ class Encoder(nn.Module):
         self.layers = nn.ModuleList(EncoderLayer.like(layer) for layer in other.layers)
 
     def forward(self, x: Tensor, batch: Tensor) -> Tensor:
-        """Rows `[T, DIM]`, shaped as they came."""
+        """Return rows `[T, DIM]`."""
         layout = DenseLayout.from_batch(batch)
         for layer in self.layers:
             x = layer(x, layout)
@@ -96,7 +96,7 @@ class Encoder(nn.Module):
 
 
 def their_encoder() -> nn.TransformerEncoder:
-    """Torch's encoder; it takes to nested tensors by itself where its fast path may be taken."""
+    """Return torch's encoder, which uses nested tensors automatically when its fast path is available."""
     layer = nn.TransformerEncoderLayer(DIM, NUM_HEADS, 2 * DIM, dropout=0.0, batch_first=True)
     encoder = nn.TransformerEncoder(layer, NUM_LAYERS, enable_nested_tensor=True)
     with torch.no_grad():  # its layers are copies of one
@@ -106,7 +106,7 @@ def their_encoder() -> nn.TransformerEncoder:
 
 
 def with_mask(encoder: nn.TransformerEncoder, fast: bool, x: Tensor, batch: Tensor) -> Tensor:
-    """Torch's encoder over padded graphs, with its fast path or without."""
+    """Run torch's encoder over padded graphs, with or without its fast path."""
     before = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(fast)
     try:
@@ -118,7 +118,7 @@ def with_mask(encoder: nn.TransformerEncoder, fast: bool, x: Tensor, batch: Tens
 
 
 def jagged(encoder: nn.TransformerEncoder, x: Tensor, batch: Tensor) -> Tensor:
-    """The same layers, with jagged tensors around `scaled_dot_product_attention`."""
+    """Run the same layers, with jagged tensors around `scaled_dot_product_attention`."""
     sizes = batch.bincount()
     offsets, least, most = F.pad(sizes.cumsum(0), (1, 0)), int(sizes.min()), int(sizes.max())
 
@@ -137,7 +137,7 @@ def jagged(encoder: nn.TransformerEncoder, x: Tensor, batch: Tensor) -> Tensor:
 
 
 def contenders(training: bool) -> dict[str, Encode]:
-    """Ours and the peers that there are in this mode, all with the same weights."""
+    """Return ours and the peers available in this mode, all with the same weights."""
     theirs = their_encoder().train(training)
     found: dict[str, Encode] = {"ours": Encoder(theirs).train(training), PADDED: partial(with_mask, theirs, False)}
     if not training:
@@ -148,7 +148,7 @@ def contenders(training: bool) -> dict[str, Encode]:
 
 
 def has_jagged_attention() -> bool:
-    """Whether this torch has a kernel for jagged tensors on this device."""
+    """Return whether this torch has a kernel for jagged tensors on this device."""
     x, batch = torch.randn(3, DIM), torch.tensor([0, 0, 1])
     try:
         jagged(their_encoder(), x, batch).sum().backward()
@@ -159,20 +159,20 @@ def has_jagged_attention() -> bool:
 
 
 def batch_of(name: str) -> tuple[Tensor, Tensor]:
-    """Rows of a batch of `BATCHES`, and the graph of each."""
+    """Return the rows of a batch of `BATCHES`, and the graph of each."""
     *range_of_sizes, _ = BATCHES[name]
     sizes = torch.tensor(sizes_of(*range_of_sizes))
     return torch.randn(int(sizes.sum()), DIM), torch.repeat_interleave(torch.arange(len(sizes)), sizes)
 
 
 def infer(encode: Encode, x: Tensor, batch: Tensor) -> Tensor:
-    """Forward without gradients."""
+    """Run forward without gradients."""
     with torch.no_grad():
         return encode(x, batch)
 
 
 def train(encode: Encode, x: Tensor, batch: Tensor, upstream: Tensor) -> Tensor:
-    """Forward and backward; returns the gradient of the rows."""
+    """Run forward and backward; return the gradient of the rows."""
     rows = x.clone().requires_grad_()
     encode(rows, batch).backward(upstream)
     assert rows.grad is not None
@@ -180,7 +180,7 @@ def train(encode: Encode, x: Tensor, batch: Tensor, upstream: Tensor) -> Tensor:
 
 
 def steps_of(name: str, training: bool) -> dict[str, Callable[[], Tensor]]:
-    """What each contender does once with a batch; raises where they do not agree."""
+    """Return one step of each contender on a batch; raise if they do not agree."""
     x, batch = batch_of(name)
     upstream = torch.randn_like(x)
     steps: dict[str, Callable[[], Tensor]] = {}
@@ -189,13 +189,13 @@ def steps_of(name: str, training: bool) -> dict[str, Callable[[], Tensor]]:
     expected = steps["ours"]()
     for contender, step in steps.items():
         apart = float((step() - expected).norm() / expected.norm())
-        # A number that rounding takes through the kink of a relu changes the gradients of its whole graph.
+        # A number that rounding moves across the kink of a relu changes the gradients of its whole graph.
         assert apart < (1e-2 if training else 1e-4), f"{contender}, {name}: {apart:.1e} of the size apart"
     return steps
 
 
 def to_its_end(step: Callable[[], Tensor]) -> None:
-    """Do a step and wait for the card."""
+    """Run a step and wait for the GPU."""
     step()
     torch.cuda.synchronize()
 

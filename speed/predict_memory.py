@@ -1,12 +1,12 @@
-"""Measure the peak memory of `graphbench predict --input` by the length of the file, and rows per second.
+"""Measure peak memory and rows per second of `graphbench predict --input` by length of the file.
 
 A small GCN is trained for one epoch on molecules of a few atoms, or with `--kind graphs` on the same as JSON lines of
-atoms and bonds, or with `--kind graph-tables` as tables of graphs, atoms and bonds. With `--run` and `--smiles` a run
-of yours answers molecules of yours, repeated as often as it takes. Then the command answers files of n, 4n and 16n
-rows, each in a process of its own, in turns. What the last three quarters of the longest file add to the peak, in bytes
-per row, is what every further row would keep; rows per second are those beyond the shortest file, so that starting
-Python does not count, also by the processor time of all processes. The peak is that of the largest process: the one
-that answers, or one of those that read molecules.
+atoms and bonds, or with `--kind graph-tables` as tables of graphs, atoms and bonds. With `--run` and `--smiles` your
+own run predicts your own molecules, repeated as often as needed. Then the command predicts files of n, 4n and 16n rows,
+each in a separate process, alternately. The bytes per row that the last three quarters of the longest file add to the
+peak are those that every further row would keep. Rows per second exclude the shortest file, so that starting Python
+does not count, and are also given by the processor time of all processes. The peak is that of the largest process: the
+one that predicts, or one of those that read molecules.
 
     python speed/predict_memory.py
     python speed/predict_memory.py --rows 10000 --rounds 5 --suffix .parquet
@@ -41,7 +41,7 @@ _MODEL = (
 
 
 class Kind(NamedTuple):
-    """A kind of inputs: suffix and writer of its files, and the options of its data before the file's name."""
+    """A kind of input: suffix and writer of its files, and the data options before the file name."""
 
     suffix: str
     write: Callable[[Path, int], Path]
@@ -49,7 +49,7 @@ class Kind(NamedTuple):
 
 
 class Usage(NamedTuple):
-    """What a command takes: seconds, seconds of the processor, and bytes of its largest process at its peak."""
+    """Usage of a command: seconds, processor seconds, and peak bytes of its largest process."""
 
     seconds: float
     busy: float
@@ -57,7 +57,7 @@ class Usage(NamedTuple):
 
 
 def smiles(number: int) -> str:
-    """Make an ether of 4 to 19 heavy atoms."""
+    """Create an ether of 4 to 19 heavy atoms."""
     return "C" * (1 + number % 4) + "O" + "C" * (2 + number // 4 % 13)
 
 
@@ -117,10 +117,10 @@ KINDS = {
 
 
 def run(words: Sequence[str], watch: Callable[[int], None] | None = None) -> Usage:
-    """Run a command and measure what it takes.
+    """Run a command and measure its usage.
 
-    This process must be a small one: a new process counts the memory of the one that started it as its own. `watch` is
-    called with the number of the process, twenty times a second.
+    This process must be small: a new process includes the memory of its parent in its own. `watch` is called with the
+    number of the process, twenty times a second.
 
     Raises:
         SystemExit: the command failed.
@@ -148,14 +148,14 @@ def growth(peaks: Sequence[float], rows: Sequence[int]) -> float:
 
 
 def main() -> None:
-    """Train, answer the files in turns, and print a line for each length."""
+    """Train, predict the files alternately, and print a line for each length."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kind", choices=KINDS, default="molecules", help="what is predicted")
-    parser.add_argument("--rows", type=int, default=2000, help="of the shortest file")
+    parser.add_argument("--rows", type=int, default=2000, help="rows of the shortest file")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--suffix", choices=(".csv", ".parquet"), default=".csv", help="of the output")
-    parser.add_argument("--run", metavar="FOLDER", help="of a trained model of molecules, in place of a small one")
-    parser.add_argument("--smiles", type=Path, metavar="FILE", help="molecules for it, one a line")
+    parser.add_argument("--suffix", choices=(".csv", ".parquet"), default=".csv", help="suffix of the output")
+    parser.add_argument("--run", metavar="FOLDER", help="run of a trained model of molecules, instead of a small one")
+    parser.add_argument("--smiles", type=Path, metavar="FILE", help="molecules for it, one per line")
     options = parser.parse_args()
     if (options.run is None) != (options.smiles is None) or (options.run and options.kind != "molecules"):
         parser.error("--run and --smiles belong together, for --kind molecules")

@@ -1,10 +1,9 @@
-"""Seconds and peak memory of `graphbench predict --output DIR/` on one core, by the length of the input.
+"""Measure seconds and peak memory of `graphbench predict --output DIR/` on one core, by length of the input.
 
-A small GCN is trained for one epoch, then the command answers files of 10^4, 10^5, ... SMILES in parts, each file in a
-process of its own that has one core. A line gives rows per second beyond the shortest file, so that starting Python
-does not count, and the peak; its growth is what every further row keeps. Then the same command reads the longest file
-for a share in which no part lies: the rows per second that a process of many shares passes over, of which each job
-reads all.
+A small GCN is trained for one epoch, then the command predicts files of 10^4, 10^5, ... SMILES in parts, each file in a
+separate process with one core. A line gives rows per second without the shortest file, so that starting Python does not
+count, and the peak; its growth is the memory that every further row keeps. Then the same command reads the longest file
+for a share without any part: this gives the rows per second that a job skips, since each of many jobs reads all rows.
 
     python speed/predict_parts.py
     python speed/predict_parts.py --most 10000000 --hidden-dim 64
@@ -22,16 +21,16 @@ from predict_memory import run, write_rows
 from timing import provenance
 
 FIRST = 10_000
-#: A share of the parts of which none is in an input of less than 65,536 x 10^6 rows.
+#: A share of the parts that is empty for an input of less than 65,536 x 10^6 rows.
 OTHERS = "1000000/1000000"
 
 
 def main() -> None:
-    """Train, answer the files, and print a line for each length."""
+    """Train, predict the files, and print a line for each length."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--most", type=int, default=1_000_000, help="rows of the longest file")
-    parser.add_argument("--hidden-dim", type=int, default=16, help="of the model")
-    parser.add_argument("--folder", type=Path, help="where the files go; temporary ones by default")
+    parser.add_argument("--hidden-dim", type=int, default=16, help="width of the model")
+    parser.add_argument("--folder", type=Path, help="folder of the files; by default a temporary one")
     options = parser.parse_args()
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})

@@ -1,13 +1,13 @@
-"""Peak memory of `graphbench prepare` for a file of molecules that is read in parts, by its length, and of two shares.
+"""Measure peak memory of `graphbench prepare` for files of molecules read in parts, by length, and of two shares.
 
-Files of 2, 4, 8, ... parts of distinct molecules are prepared, each in a process of its own that has one core. A line
-gives the peak and what every further row adds to it, and the same of the process's own memory, without the pages of
-files that it has mapped (Linux alone tells them apart), beside the size of the entry that is written. The longest file
-is then prepared by two shares, one after the other, and joined; the entries are compared byte by byte.
+Files of 2, 4, 8, ... parts of distinct molecules are prepared, each in a separate process with one core. A line gives
+the peak and the growth per further row, the same for the process's own memory without pages of mapped files (only on
+Linux), and the size of the written entry. The longest file is then prepared in two shares, one after the other, and
+joined; the entries are compared byte by byte.
 
     python speed/prepare_parts.py
     python speed/prepare_parts.py --most 1048576
-    python speed/prepare_parts.py --split scaffold     # each molecule has a scaffold of its own
+    python speed/prepare_parts.py --split scaffold     # each molecule has a different scaffold
     python speed/prepare_parts.py --files 2            # the rows are in two files
 """
 
@@ -28,7 +28,7 @@ _ATOMS = "CNOS"
 
 
 def molecule(number: int, rings: bool = False) -> str:
-    """A chain of 13 heavy atoms, another one for each number below 4^12; or one between two rings."""
+    """Return a chain of 13 heavy atoms, a different one for each number below 4^12; or one between two rings."""
     chain = "".join(_ATOMS[number >> 2 * place & 3] for place in range(12))
     return f"C1CC1{chain}C1CC1" if rings else f"F{chain}"
 
@@ -47,13 +47,13 @@ def entry(store: Path) -> dict[str, bytes]:
 
 
 class OwnMemory:
-    """The largest memory of a process that is no page of a file, in bytes; 0 on systems other than Linux."""
+    """The largest memory of a process without file pages, in bytes; 0 on systems other than Linux."""
 
     def __init__(self) -> None:
         self.peak = 0
 
     def __call__(self, process: int) -> None:
-        """Look at a process, unless it has ended."""
+        """Inspect a process, unless it has exited."""
         with contextlib.suppress(OSError):
             for line in Path(f"/proc/{process}/status").read_text().splitlines():
                 if line.startswith("RssAnon:"):
@@ -64,9 +64,9 @@ def main() -> None:
     """Prepare the files, and print a line for each length."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--most", type=int, default=FIRST * 8, help="rows of the longest file")
-    parser.add_argument("--split", default="random", help="of the molecules (default: random)")
+    parser.add_argument("--split", default="random", help="split of the molecules (default: random)")
     parser.add_argument("--files", type=int, default=1, help="files of a training set (default: 1)")
-    parser.add_argument("--folder", type=Path, help="where the files go; temporary ones by default")
+    parser.add_argument("--folder", type=Path, help="folder of the files; by default a temporary one")
     options = parser.parse_args()
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})

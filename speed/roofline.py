@@ -1,15 +1,15 @@
-"""What share of the machine's roofline a training step reaches.
+"""Measure the share of the machine's roofline that a training step reaches.
 
-An operation that makes F floating-point operations and moves B bytes takes at least `max(F / P, B / W)` seconds, where
-P is the machine's greatest rate of floating-point operations and W its greatest bandwidth (Williams et al., "Roofline:
-an insightful visual performance model", CACM 2009). The operations of a step (forward pass, loss, backward pass, fused
-AdamW) are recorded once; their sum of such times is the bound, and the bound over the step's time the share.
+An operation that performs F floating-point operations and moves B bytes takes at least `max(F / P, B / W)` seconds,
+where P is the machine's peak rate of floating-point operations and W its peak bandwidth (Williams et al., "Roofline: an
+insightful visual performance model", CACM 2009). The operations of a step (forward pass, loss, backward pass, fused
+AdamW) are recorded once; the sum of these times is the bound, and the bound divided by the step's time the share.
 
 P is that of a product of large matrices in the precision of the step, W the best over copies of 64 KiB to 256 MiB, so
-that caches count; both are measured before each model. Every operand and every result counts once, of what an index
-picks the rows that it picks, and views nothing; what an operation reads twice or keeps for itself is not counted. So no
-step can be faster than its bound as long as it is made of these operations: a fused one is made of fewer. `of peak` is
-the share of P alone, known as MFU.
+caches are included; both are measured before each model. Every operand and every result counts once, for indexing only
+the selected rows, and views count as nothing; repeated reads and internal buffers of an operation are not counted. So
+no step can be faster than its bound as long as it consists of these operations; a fused one has fewer. `of peak` is the
+share of P only, known as MFU.
 
     python speed/roofline.py
     python speed/roofline.py --configs gps/zinc --rounds 15
@@ -36,17 +36,17 @@ from torch.utils.flop_counter import flop_registry
 
 from graphbench.training.products import ATTENTION, Product, attention_products
 
-#: What only makes room, by the start of its name.
+#: Operations that only allocate memory, by the start of their names.
 _ROOM = ("aten::empty", "aten::new_empty")
-#: What writes without reading what was there.
+#: Operations that write without reading the old values.
 _FILLS = ("aten::zero_", "aten::fill_", "aten::bernoulli_", "aten::random_", "aten::uniform_", "aten::normal_")
-#: Those that read, or change, some rows of their first operand.
+#: Operations that read, or change, some rows of their first operand.
 _PICKS = ("aten::index", "aten::gather", "aten::embedding", "aten::scatter", "aten::take", "aten::_index")
 _DTYPES = {"32": torch.float32, "bf16": torch.bfloat16}
 
 
 def size_of(tensor: Tensor) -> int:
-    """Bytes that a tensor stands for; of an expanded one those that exist, of a sparse one its entries and places."""
+    """Return the bytes of a tensor: the stored ones if it is expanded, entries and indices if it is sparse."""
     if tensor.layout is torch.sparse_csr:
         return sum(size_of(part) for part in (tensor.values(), tensor.col_indices(), tensor.crow_indices()))
     if tensor.layout is not torch.strided:
@@ -56,7 +56,7 @@ def size_of(tensor: Tensor) -> int:
 
 
 class Operations(TorchDispatchMode):
-    """Notes what the operations inside it compute and move.
+    """Record the computations and memory traffic of the operations inside it.
 
     Attributes:
         found: floating-point operations and bytes of each.
@@ -67,7 +67,7 @@ class Operations(TorchDispatchMode):
         self.found: list[tuple[int, int]] = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Run, and note."""
+        """Run and record an operation."""
         kwargs = kwargs or {}
         out = func(*args, **kwargs)
         if moved := bytes_of(func, args, kwargs, out):
@@ -75,7 +75,7 @@ class Operations(TorchDispatchMode):
         return out
 
     def least_seconds(self, peak: float, bandwidth: float) -> float:
-        """The sum of what each operation takes at least.
+        """Return the sum of the minimum times of all operations.
 
         Args:
             peak: floating-point operations per second.
@@ -85,7 +85,7 @@ class Operations(TorchDispatchMode):
 
 
 def flops_of(func: Any, args: Any, kwargs: Any, out: Any) -> int:
-    """Floating-point operations of products, attention and convolutions; 0 of everything else."""
+    """Return the floating-point operations of products, attention and convolutions; 0 for everything else."""
     name, tensors = func._schema.name, [one for one in args if isinstance(one, Tensor)]
     if name.startswith(ATTENTION):
         return sum(product.flops for product in attention_products(tensors, "backward" in name))
@@ -96,7 +96,7 @@ def flops_of(func: Any, args: Any, kwargs: Any, out: Any) -> int:
 
 
 def bytes_of(func: Any, args: Any, kwargs: Any, out: Any) -> int:
-    """Bytes that an operation reads and writes at least; 0 for a view."""
+    """Return the minimum bytes that an operation reads and writes; 0 for a view."""
     schema = func._schema
     aliases = [result.alias_info for result in schema.returns]
     if schema.name.startswith(_ROOM) or (aliases and all(one and not one.is_write for one in aliases)):
@@ -121,11 +121,11 @@ def bytes_of(func: Any, args: Any, kwargs: Any, out: Any) -> int:
 
 
 def peak_rate(device: str, dtype: torch.dtype, size: int, seconds: float = 0.5) -> float:
-    """Greatest rate of floating-point operations in products of square matrices, the best of several.
+    """Measure the peak rate of floating-point operations in products of square matrices, the best of several.
 
     Args:
         device: cpu or cuda.
-        dtype: of the matrices.
+        dtype: dtype of the matrices.
         size: rows of a matrix.
         seconds: how long to try.
     """
@@ -134,7 +134,7 @@ def peak_rate(device: str, dtype: torch.dtype, size: int, seconds: float = 0.5) 
 
 
 def bandwidth(device: str, seconds: float = 0.1) -> float:
-    """Greatest rate of bytes read and written by copies of 64 KiB to 256 MiB.
+    """Measure the peak rate of bytes read and written by copies of 64 KiB to 256 MiB.
 
     Args:
         device: cpu or cuda.
@@ -148,7 +148,7 @@ def bandwidth(device: str, seconds: float = 0.1) -> float:
 
 
 def _best(call: Callable[[], object], device: str, seconds: float, calls: int = 20) -> float:
-    """Seconds of a call, the least over several times `calls` of them."""
+    """Return the seconds of a call, the minimum over several batches of `calls` calls."""
     best, end = float("inf"), time.perf_counter() + seconds
     while time.perf_counter() < end or best == float("inf"):
         start = time.perf_counter()
@@ -161,10 +161,10 @@ def _best(call: Callable[[], object], device: str, seconds: float, calls: int = 
 
 
 def graphed(step: Callable[[], None]) -> Callable[[], None]:
-    """The step as one CUDA graph, captured on the batch that it has: what is left without the cost of launches."""
+    """Return the step as one CUDA graph, captured on its batch, which removes the cost of launches."""
     beside = torch.cuda.Stream()
     beside.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(beside):  # as PyTorch asks for, so that nothing is made anew while the graph is captured
+    with torch.cuda.stream(beside):  # as PyTorch requires, so that nothing is created while the graph is captured
         for _ in range(3):
             step()
     torch.cuda.current_stream().wait_stream(beside)
@@ -176,16 +176,16 @@ def graphed(step: Callable[[], None]) -> Callable[[], None]:
 
 @dataclass(frozen=True)
 class Share:
-    """What was measured of a model.
+    """The measurements of a model.
 
     Args:
-        operations: how many.
+        operations: number of operations.
         flops: floating-point operations of all.
         moved: bytes that they move.
-        peak: of the machine, floating-point operations per second.
-        rate: of the machine, bytes per second.
+        peak: floating-point operations per second of the machine.
+        rate: bytes per second of the machine.
         seconds: median of a step.
-        bound: that no step of these operations goes below.
+        bound: lower bound of a step of these operations.
     """
 
     operations: int
@@ -199,7 +199,7 @@ class Share:
     HEADS: ClassVar = ("operations", "GFLOP", "MB", "GFLOP/s", "GB/s", "step ms", "bound ms", "of peak", "share")
 
     def cells(self) -> tuple[str, ...]:
-        """As it is printed, under `HEADS`."""
+        """Return the printed cells, under `HEADS`."""
         amounts = (f"{self.operations:,}", f"{self.flops / 1e9:.2f}", f"{self.moved / 1e6:.0f}")
         rates = (f"{self.peak / 1e9:.0f}", f"{self.rate / 1e9:.0f}")
         times = (f"{1e3 * self.seconds:.1f}", f"{1e3 * self.bound:.1f}")

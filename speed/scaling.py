@@ -1,15 +1,15 @@
-"""Training on two processes of one thread each: weak scaling, and GPS beside a stack of PyG's `GPSConv`.
+"""Measure training on two single-threaded processes: weak scaling, and GPS compared with a stack of PyG's `GPSConv`.
 
 Every process trains the GPS of ZINC on batches of 32 molecule-like graphs; two processes average their gradients with
-DDP over gloo, as `--trainer.strategy ddp` does. Where a second process costs nothing, the seconds of a round are equal
-and two processes train twice the graphs: the scaling that is printed is 2, and graphbench wants at least 1.8. Two
-processes that do not talk to each other show what the machine itself takes, by its memory and clock. Then two processes
-of ours and two of PyG's take turns at the batches of `gps_throughput.py`, random and by size.
+DDP over gloo, as `--trainer.strategy ddp` does. If a second process costs nothing, the seconds of a round are equal and
+two processes train twice the graphs: the printed scaling is 2, and graphbench aims for at least 1.8. Two processes that
+do not communicate show the overhead of the machine itself, by memory and clock. Then two processes of ours and two of
+PyG's alternate on the batches of `gps_throughput.py`, random and by size.
 
     python speed/scaling.py --steps 20 --rounds 7
-    python speed/scaling.py --kinds zinc peptides cluster       # of larger graphs, too, which takes ten minutes
+    python speed/scaling.py --kinds zinc peptides cluster       # also larger graphs, which takes ten minutes
 
-It needs two free cores; beside other programs it measures those.
+It needs two free cores; otherwise it measures the other programs.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ def _free_port() -> int:
 
 @dataclass(frozen=True)
 class Work:
-    """What each process trains.
+    """The work of each process.
 
     Args:
-        steps: whenever it is told to.
-        kind: of graphs and of the model, see `gps_throughput.py`.
+        steps: steps per order.
+        kind: kind of graphs and of the model, see `gps_throughput.py`.
         model: ours or PyG's.
         by_size: batches are of graphs of similar size, else random.
-        batches: that a process has.
+        batches: number of batches of a process.
     """
 
     steps: int
@@ -62,7 +62,7 @@ class Work:
 
 
 def _work(orders: Connection, rank: int, port: int | None, work: Work) -> None:
-    """One process: it takes its steps whenever it is told to."""
+    """Run one process: take steps at every order."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
     kind = KINDS[work.kind]
@@ -72,7 +72,7 @@ def _work(orders: Connection, rank: int, port: int | None, work: Work) -> None:
         distributed.init_process_group("gloo", rank=rank, world_size=2)
         model = DistributedDataParallel(model)
     step = make_step(model, fused=True)
-    generator = torch.Generator().manual_seed(rank)  # its own, so that all models have the same batches in one order
+    generator = torch.Generator().manual_seed(rank)  # separate, so that all models have the same batches in order
     table = molecule_like(work.batches * kind.batch_size, kind, generator)
     order = table.num_nodes.argsort() if work.by_size else torch.randperm(len(table), generator=generator)
     parts = order.split(kind.batch_size)
@@ -91,9 +91,9 @@ class Processes:
     """Processes that wait for orders; use it as a context.
 
     Args:
-        number: of processes.
+        number: number of processes.
         joined: whether they average their gradients.
-        work: of each process, whenever `train` is called.
+        work: work of each process at every call of `train`.
     """
 
     def __init__(self, number: int, joined: bool, work: Work) -> None:
@@ -108,7 +108,7 @@ class Processes:
             self._processes.append(process)
 
     def train(self) -> None:
-        """The steps, on all processes at once."""
+        """Take the steps on all processes at once."""
         for pipe in self._pipes:
             pipe.send(True)
         for pipe in self._pipes:
@@ -125,7 +125,7 @@ class Processes:
 
 
 def scaling(work: Work, rounds: int) -> dict[str, float]:
-    """How many times the graphs of one process the contenders train in the same time."""
+    """Return the number of graphs that the contenders train relative to one process in the same time."""
     kinds = {"1 process": (1, False), "2 processes": (2, True), "2 processes apart": (2, False)}
     with ExitStack() as stack:
         calls = {name: stack.enter_context(Processes(*how, work)) for name, how in kinds.items()}
@@ -137,7 +137,7 @@ def scaling(work: Work, rounds: int) -> dict[str, float]:
 
 
 def beside_pyg(work: Work, rounds: int) -> float:
-    """Our time over PyG's, on two processes each."""
+    """Return our time divided by PyG's, on two processes each."""
     contenders = {"ours, 2 processes": work, "PyG, 2 processes": replace(work, model=BaselineGPS)}
     with ExitStack() as stack:
         calls = {name: stack.enter_context(Processes(2, True, one)) for name, one in contenders.items()}
@@ -148,9 +148,9 @@ def beside_pyg(work: Work, rounds: int) -> float:
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", type=int, default=20, help="of each process per round, on molecules")
+    parser.add_argument("--steps", type=int, default=20, help="steps of each process per round, on molecules")
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--kinds", nargs="*", choices=sorted(KINDS), default=["zinc"], help="beside PyG")
+    parser.add_argument("--kinds", nargs="*", choices=sorted(KINDS), default=["zinc"], help="compared with PyG")
     options = parser.parse_args()
     found = scaling(Work(options.steps), options.rounds)
     print(f"weak scaling of 2 processes: {found['2 processes']:.2f} (of 2 that do not talk: {found['apart']:.2f})")

@@ -1,15 +1,15 @@
-"""Speed and memory of SFT's attention on one CPU thread: scores, growth with the tokens, and table 6 of the paper.
+"""Speed and memory of SFT's attention on one CPU thread: scores, growth with tokens, and table 6 of the paper.
 
-Baselines take turns, round by round, and a table holds medians of the CPU seconds of this process, which other programs
+Contenders alternate in each round, and a table shows medians of the CPU seconds of this process, which other programs
 disturb less than wall time.
 
 1. Scores, forward and backward, 4 x 1,024 tokens, 8 heads of 32, k = 256: ours in eager mode, ours fused by
    torch.compile, the L1 identity with torch.cdist, the broadcast form, and dot products.
-2. Growth: one SFT layer (training step), k = 256, 1,024 to 65,536 tokens; every size in a process of its own. Memory
-   is the peak above what the process held before the step (Linux). The last row is one graph of 100,000 nodes and
+2. Growth: one SFT layer (training step), k = 256, 1,024 to 65,536 tokens; every size in a separate process. Memory is
+   the peak relative to the process's memory before the step (Linux). The last row is one graph of 100,000 nodes and
    1,000,000 directed edges.
-3. Table 6: an SFT layer with relative terms against torch's TransformerEncoderLayer and against the same layer around
-   scaled_dot_product_attention, 4 x 1,024 tokens of width 256, for 16 heads (the paper's number at this width) and 8.
+3. Table 6: an SFT layer with relative terms compared with torch's TransformerEncoderLayer and the same layer around
+    scaled_dot_product_attention, 4 x 1,024 tokens of width 256, for 16 heads (the paper's number at this width) and 8.
 
     python speed/sft_attention.py --quick
     python speed/sft_attention.py --rounds 7 --no-compile
@@ -58,7 +58,7 @@ class SDPALayer(nn.Module):
         self.norms = nn.ModuleList(nn.LayerNorm(dim) for _ in range(2))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Tokens `[batch, n, dim]`, shaped as they came."""
+        """Return tokens `[batch, n, dim]`."""
         q, k, v = self.in_proj(x).unflatten(-1, (3, self.num_heads, -1)).permute(2, 0, 3, 1, 4).unbind(0)
         mixed = F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
         x = self.norms[0](x + self.out_proj(mixed))
@@ -66,7 +66,7 @@ class SDPALayer(nn.Module):
 
 
 def train(call: Callable[[], Tensor]) -> None:
-    """Forward and backward."""
+    """Run forward and backward."""
     call().square().mean().backward()
 
 
@@ -74,28 +74,28 @@ def train(call: Callable[[], Tensor]) -> None:
 
 
 def identity_scores(query: Tensor, key: Tensor) -> Tensor:
-    """The L1 identity: `max(a, b) = (a + b + |a - b|) / 2`."""
+    """Compute the scores with the L1 identity `max(a, b) = (a + b + |a - b|) / 2`."""
     sums = query.sum(-1, keepdim=True) + key.sum(-1).unsqueeze(-2)
     return (sums + torch.cdist(query, key, p=1)) * (0.5 * query.shape[-1] ** -0.5)
 
 
 def broadcast_scores(query: Tensor, key: Tensor) -> Tensor:
-    """The definition, over a tensor of queries, keys and channels."""
+    """Compute the definition, over a tensor of queries, keys and channels."""
     return torch.maximum(query.unsqueeze(-2), key.unsqueeze(-3)).sum(-1) * query.shape[-1] ** -0.5
 
 
 def dot_scores(query: Tensor, key: Tensor) -> Tensor:
-    """Scaled dot products."""
+    """Compute scaled dot products."""
     return query @ key.transpose(-1, -2) * query.shape[-1] ** -0.5
 
 
 def differentiate(scores: Callable[[Tensor, Tensor], Tensor], query: Tensor, key: Tensor, weight: Tensor) -> object:
-    """Scores, and gradients of their weighted sum."""
+    """Compute scores, and gradients of their weighted sum."""
     return torch.autograd.grad(scores(query, key), (query, key), weight)
 
 
 def score_table(rounds: int, compiled: bool) -> None:
-    """Forward and backward of every form of scores."""
+    """Time forward and backward of every form of scores."""
     heads, k = 8, 256
     query = torch.randn(BATCH, heads, TOKENS, WIDTH // heads, requires_grad=True)
     key = torch.randn(BATCH, heads, k, WIDTH // heads, requires_grad=True)
@@ -106,7 +106,7 @@ def score_table(rounds: int, compiled: bool) -> None:
     forms |= {"maxout by cdist": identity_scores, "dot product": dot_scores}
 
     steps: dict[str, Step] = {name: partial(differentiate, form, query, key, weight) for name, form in forms.items()}
-    # One graph at a time, or it would need several gigabytes; to the broadcast form this is a favour.
+    # One graph at a time, or it would need several gigabytes; this favours the broadcast form.
     steps["maxout by broadcast"] = lambda: [
         differentiate(broadcast_scores, *part) for part in zip(query, key, weight, strict=True)
     ]
@@ -125,13 +125,13 @@ def score_table(rounds: int, compiled: bool) -> None:
 
 
 def make_layout(batch: int, tokens: int) -> DenseLayout:
-    """`batch` graphs of `tokens` nodes."""
+    """Lay out `batch` graphs of `tokens` nodes."""
     graph_of = torch.repeat_interleave(torch.arange(batch), tokens)
     return DenseLayout.from_rows(graph_of, torch.arange(0, (batch + 1) * tokens, tokens), tokens)
 
 
 def make_edges(layout: DenseLayout, edges_per_token: int = EDGES_PER_TOKEN) -> tuple[Relation, ...]:
-    """Random edges with one feature."""
+    """Draw random edges with one feature."""
     batch, tokens = layout.mask.shape
     sources = torch.randint(tokens, (2, batch, edges_per_token * tokens)) + torch.arange(batch)[:, None] * tokens
     edge_index = sources.flatten(1)
@@ -139,18 +139,18 @@ def make_edges(layout: DenseLayout, edges_per_token: int = EDGES_PER_TOKEN) -> t
 
 
 def make_sft(num_heads: int, k: int, compiled: bool = False, relation_dim: int = 1) -> SFTLayer:
-    """An SFT layer of the benchmark's width with relative terms."""
+    """Create an SFT layer of the benchmark's width with relative terms."""
     return SFTLayer(WIDTH, SampledAttention(WIDTH, num_heads, k, relation_dim=relation_dim, compiled_scores=compiled))
 
 
 def resident_megabytes(field: str) -> float:
-    """Resident memory of this process, now (`VmRSS`) or at its peak (`VmHWM`); Linux alone tells."""
+    """Return the resident memory of this process, now (`VmRSS`) or at its peak (`VmHWM`); Linux only."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) / 1024 for line in lines if line.startswith(field))
 
 
 def growth_step(tokens: int, edges_per_token: int, rounds: int) -> tuple[float, float]:
-    """Median CPU seconds and peak megabytes of a training step of one layer; runs in a process of its own."""
+    """Return median CPU seconds and peak megabytes of a training step of one layer; runs in a separate process."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
     layer, layout = make_sft(8, 256), make_layout(1, tokens)
@@ -162,7 +162,7 @@ def growth_step(tokens: int, edges_per_token: int, rounds: int) -> tuple[float, 
 
 
 def growth_table(sizes: list[int], rounds: int) -> None:
-    """Time and memory against the number of tokens."""
+    """Print time and memory by number of tokens."""
     print("\nGrowth: training step of an SFT layer, width 256, 8 heads, k = 256, relative terms from edges")
     print(f"{'tokens':>8}{'edges':>10}{'s':>9}{'ms / 1k tokens':>17}{'peak MB':>10}{'MB / 1k tokens':>17}")
     with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as pool:
@@ -177,7 +177,7 @@ def growth_table(sizes: list[int], rounds: int) -> None:
 
 
 def make_layers(num_heads: int, compiled: bool, training: bool) -> dict[str, Callable[[], Tensor]]:
-    """A forward call of every layer, on the same tokens, without dropout."""
+    """Return a forward call of every layer, on the same tokens, without dropout."""
     layout = make_layout(BATCH, TOKENS)
     x = torch.randn(BATCH * TOKENS, WIDTH)
     edges = make_edges(layout)
@@ -205,7 +205,7 @@ def make_layers(num_heads: int, compiled: bool, training: bool) -> dict[str, Cal
 
 
 def layer_table(num_heads: int, rounds: int, compiled: bool) -> dict[str, float]:
-    """Inference and training step of every layer, and their share of the encoder layer's; returns inference."""
+    """Time inference and training of every layer, and their ratio to the encoder layer; return inference."""
     with torch.inference_mode():
         inference_turns = in_turns(make_layers(num_heads, compiled, training=False), rounds, CLOCK)
     calls = make_layers(num_heads, compiled, training=True)
@@ -227,7 +227,7 @@ def layer_table(num_heads: int, rounds: int, compiled: bool) -> dict[str, float]
 
 
 def can_compile() -> bool:
-    """Whether torch.compile works here; the reason is printed where it does not."""
+    """Return whether torch.compile works here, and print the reason if not."""
     query, key = torch.randn(8, 32, 16, requires_grad=True), torch.randn(8, 40, 16)
     try:
         maxout_scores(query, key, compiled=True).sum().backward()
@@ -244,7 +244,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Speed and memory of SFT's attention on one CPU thread.")
     parser.add_argument("--rounds", type=int, default=5, help="rounds of every table")
     parser.add_argument("--quick", action="store_true", help="two rounds, 16 heads, growth up to 8,192 tokens")
-    parser.add_argument("--no-compile", action="store_true", help="leave out what torch.compile fuses")
+    parser.add_argument("--no-compile", action="store_true", help="skip the forms fused by torch.compile")
     parser.add_argument("--tables", nargs="+", choices=TABLES, default=TABLES, help="which tables to print")
     parser.add_argument("--output", type=Path, help="folder for table_6.csv, inference with 16 heads as in the paper")
     options = parser.parse_args()

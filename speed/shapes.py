@@ -1,8 +1,8 @@
-"""Count the shapes of padded batches in training, and the padding that rounding their sizes costs.
+"""Count the shapes of padded batches in training, and the padding caused by rounding their sizes.
 
-A card's library plans its kernels for each shape. `DenseLayout` pads to the largest graph of a batch, rounded up by
-`rounded_size` on any device but the CPU. For several batch sizes this draws ten epochs of size-bucketed batches and
-prints the number of different shapes `(graphs, nodes)`, and the padded pairs of nodes over those without rounding.
+GPU libraries plan their kernels for each shape. `DenseLayout` pads to the largest graph of a batch, rounded up by
+`rounded_size` on any device except the CPU. For several batch sizes this draws ten epochs of size-bucketed batches and
+prints the number of different shapes `(graphs, nodes)`, and the ratio of padded node pairs with and without rounding.
 Nothing is timed. PATTERN is generated; sizes of peptides have the published mean, deviation, minimum and maximum.
 
     python speed/shapes.py

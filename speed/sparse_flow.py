@@ -1,32 +1,32 @@
-"""Speed and memory of exact sparse-flow attention against the paper's iteration and ordinary attention.
+"""Compare speed and memory of exact sparse-flow attention with the paper's iteration and ordinary attention.
 
     python speed/sparse_flow.py                     # all tables; about ten minutes on two cores
-    python speed/sparse_flow.py --threads 1 --clock cpu    # on a machine that is busy with other things
+    python speed/sparse_flow.py --threads 1 --clock cpu    # on a busy machine
     python speed/sparse_flow.py --only speed --logits 30 --steps   # rows beyond float32, without the iteration
 
 Each cell is forward and backward of the whole attention, float32: Q K^T and Q~ K~^T, softmaxes, flow, times V; batch 8,
 4 heads of width 16, penalty 1 / N, alpha 0.1, normal logits of standard deviation --logits. Columns:
 
-- softmax: ordinary attention spelt out; SDPA: the same in torch's own fused kernel;
-- fused flow: what the models run; plain flow: the same in torch alone, without kernels; composed flow: softmaxes and
-  the public `sparse_flow`;
-- T=20: so many steps of the paper's iteration, Barzilai-Borwein from a uniform start. Its error is that of its
-  attention matrix, relative to the exact one in the Frobenius norm.
+- softmax: ordinary attention written out; SDPA: the same in torch's own fused kernel;
+- fused flow: as in the models; plain flow: the same in plain torch, without kernels; composed flow: softmaxes and the
+  public `sparse_flow`;
+- T=20: 20 steps of the paper's iteration, Barzilai-Borwein from a uniform start. Its error is that of its attention
+  matrix, relative to the exact one in the Frobenius norm.
 
-Columns take turns within a round, so that a busy moment of the machine hits all alike; tables hold the median over the
+Columns alternate within a round, so a busy moment of the machine affects all equally; tables show the median over the
 rounds and, in brackets, the best.
 
-Memory is the greatest sum of what torch's allocator handed out and did not get back during one call, taken from the
-profiler's record of every allocation, each cell in a process of its own; inputs and gradients of inputs included.
+Memory is the peak of torch's allocations during one call, from the profiler's record of every allocation, with each
+cell in a separate process, including inputs and gradients of inputs.
 
-On Linux a tensor of more than 32 MB (N = 512) is by default mapped and cleared anew at every operation, which slows all
-that make such tensors. So memory is kept between calls, as every `graphbench` command keeps it (see `allocator.py`);
+On Linux a tensor of more than 32 MB (N = 512) is by default mapped and cleared again at every operation, which slows
+all that create such tensors. So memory is kept between calls, as in every `graphbench` command (see `allocator.py`);
 with GRAPHBENCH_MALLOC=system in the environment it is not, and the header says which.
 
-A further table holds the public `sparse_flow` of given resistances and frictions `[B, H, N, N]`, times V, beside the
-softmax of given scores, times V: the solver with nothing around it.
+Another table compares the public `sparse_flow` of given resistances and frictions `[B, H, N, N]`, times V, with the
+softmax of given scores, times V: the solver by itself.
 
-On a processor the fused flow runs by kernels in Numba; with GRAPHBENCH_KERNELS=torch it does without them.
+On a CPU the fused flow uses Numba kernels; with GRAPHBENCH_KERNELS=torch it does not.
 """
 
 from __future__ import annotations
@@ -53,39 +53,39 @@ from graphbench.testing import computed_by
 from graphbench_sfi_former import sparse_flow, sparse_flow_attention, sparse_flow_proximal, sparse_flow_weights
 
 BATCH, HEADS, WIDTH, ALPHA = 8, 4, 16, 0.1
-#: A column gets no further round once it has had this many seconds at one size, but three in any case.
+#: A column gets no further round after this many seconds at one size, but always at least three.
 SECONDS_PER_CELL = 40.0
 Attention = Callable[[list[Tensor]], Tensor]
 Clock = Callable[[], float]
 
 
 def softmax_attention(inputs: list[Tensor]) -> Tensor:
-    """Ordinary attention spelt out, which is what a ratio of 1 means."""
+    """Compute ordinary attention, written out, which defines a ratio of 1."""
     query, key, _, _, value = inputs
     return (query @ key.transpose(-1, -2) * WIDTH**-0.5).softmax(-1) @ value
 
 
 def fused_softmax_attention(inputs: list[Tensor]) -> Tensor:
-    """Ordinary attention in torch's own fused kernel."""
+    """Compute ordinary attention in torch's fused kernel."""
     query, key, _, _, value = inputs
     return functional.scaled_dot_product_attention(query, key, value)
 
 
 def flow_attention(inputs: list[Tensor], solver: Literal["exact"] | Callable[..., Tensor]) -> Tensor:
-    """Sparse-flow attention with this solver."""
+    """Compute sparse-flow attention with this solver."""
     query, key, friction_query, friction_key, value = inputs
     penalty = 1 / query.shape[-2]
     return sparse_flow_attention(query, key, friction_query, friction_key, value, penalty, ALPHA, solver=solver)
 
 
 def plain_flow(inputs: list[Tensor]) -> Tensor:
-    """Sparse-flow attention without kernels."""
+    """Compute sparse-flow attention without kernels."""
     with computed_by("torch"):
         return flow_attention(inputs, "exact")
 
 
 def baseline(name: str) -> Attention:
-    """What a column of the tables measures."""
+    """Return the attention that a column of the tables measures."""
     if name.startswith("T="):
         return partial(flow_attention, solver=iteration(int(name[2:])))
     named: dict[str, Attention] = {
@@ -99,12 +99,12 @@ def baseline(name: str) -> Attention:
 
 
 def iteration(num_steps: int) -> Callable[..., Tensor]:
-    """The paper's iteration with T steps."""
+    """Return the paper's iteration with T steps."""
     return partial(sparse_flow_proximal, num_steps=num_steps)
 
 
 def make_inputs(num_nodes: int, device: str, logits: float = 1.0) -> list[Tensor]:
-    """Q, K, Q~, K~, V: normal entries, and logits of standard deviation `logits`."""
+    """Draw Q, K, Q~, K~, V with normal entries, and logits of standard deviation `logits`."""
     torch.manual_seed(0)
     shape = (BATCH, HEADS, num_nodes, WIDTH)
     sizes = (logits, 1.0, logits, 1.0, 1.0)
@@ -112,7 +112,7 @@ def make_inputs(num_nodes: int, device: str, logits: float = 1.0) -> list[Tensor
 
 
 def run(attention: Attention, inputs: list[Tensor], upstream: Tensor) -> None:
-    """Forward and backward once."""
+    """Run forward and backward once."""
     used = inputs if isinstance(attention, partial) else [inputs[0], inputs[1], inputs[4]]
     torch.autograd.grad(attention(inputs), used, upstream)
     if upstream.is_cuda:
@@ -122,7 +122,7 @@ def run(attention: Attention, inputs: list[Tensor], upstream: Tensor) -> None:
 def time_size(
     num_nodes: int, names: list[str], rounds: int, device: str, clock: Clock, logits: float
 ) -> dict[str, list[float]]:
-    """Seconds of every round for every column."""
+    """Return the seconds of every round for every column."""
     inputs = make_inputs(num_nodes, device, logits)
     upstream = torch.randn_like(inputs[0])
     named = {name: baseline(name) for name in names}
@@ -140,7 +140,7 @@ def time_size(
 
 
 def time_solver(num_nodes: int, rounds: int, device: str, clock: Clock, logits: float) -> dict[str, list[float]]:
-    """Seconds of every round of softmax and of the public solver, from `[B, H, N, N]` to Z V and back."""
+    """Return the seconds of every round of softmax and the public solver, from `[B, H, N, N]` to Z V and back."""
     torch.manual_seed(0)
     shape = (BATCH, HEADS, num_nodes, num_nodes)
     scores = (torch.randn(shape, device=device) * logits).requires_grad_()
@@ -163,7 +163,7 @@ def time_solver(num_nodes: int, rounds: int, device: str, clock: Clock, logits: 
 
 
 def memory_of_cell(name: str, num_nodes: int, device: str) -> int:
-    """Peak bytes of one call (see the top of this file), to be called in a fresh process."""
+    """Return the peak bytes of one call (see the top of this file); call it in a fresh process."""
     inputs = make_inputs(num_nodes, device)
     upstream = torch.randn_like(inputs[0])
     attention = baseline(name)
@@ -177,14 +177,14 @@ def memory_of_cell(name: str, num_nodes: int, device: str) -> int:
 
 
 def memory_in_own_process(name: str, num_nodes: int, device: str) -> float:
-    """Peak megabytes of one cell."""
+    """Return the peak megabytes of one cell."""
     command = [sys.executable, __file__, "--memory-cell", name, "--sizes", str(num_nodes), "--device", device]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     return int(done.stdout.split()[-1]) / 2**20
 
 
 def errors_of_iteration(num_nodes: int, steps: list[int], device: str) -> list[float]:
-    """Relative error of the attention matrix after each number of steps."""
+    """Return the relative error of the attention matrix after each number of steps."""
     query, key, friction_query, friction_key, _ = (x.detach() for x in make_inputs(num_nodes, device))
 
     def flow(solver: Callable[..., Tensor]) -> Tensor:
@@ -195,7 +195,7 @@ def errors_of_iteration(num_nodes: int, steps: list[int], device: str) -> list[f
 
 
 def print_table(title: str, head: list[str], rows: list[list[str]]) -> None:
-    """A Markdown table with aligned columns."""
+    """Print a Markdown table with aligned columns."""
     widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]
     print(f"\n{title}\n")
     for row in [head, ["-" * w for w in widths], *rows]:
@@ -203,7 +203,7 @@ def print_table(title: str, head: list[str], rows: list[list[str]]) -> None:
 
 
 def print_header(device: str, keeps: bool) -> None:
-    """What it ran on."""
+    """Print the machine and settings."""
     processor = torch.cuda.get_device_name() if device == "cuda" else platform.processor() or platform.machine()
     memory = "kept between calls" if keeps else "left to the system"
     kernels = os.environ.get("GRAPHBENCH_KERNELS", "numba")
@@ -212,7 +212,7 @@ def print_header(device: str, keeps: bool) -> None:
 
 
 def print_speed(sizes: list[int], names: list[str], rounds: int, device: str, clock: Clock, logits: float) -> None:
-    """Milliseconds, and the ratios that matter."""
+    """Print milliseconds, and the ratios that matter."""
     pairs = [("fused flow", "softmax"), ("fused flow", "SDPA"), ("plain flow", "softmax")]
     pairs += [(x, "fused flow") for x in names[4:]]
     times, ratios = [], []
@@ -229,7 +229,7 @@ def print_speed(sizes: list[int], names: list[str], rounds: int, device: str, cl
 
 
 def print_solver(sizes: list[int], rounds: int, device: str, clock: Clock, logits: float) -> None:
-    """Milliseconds of the solver alone, and the ratio of its rounds to those of softmax."""
+    """Print milliseconds of the solver by itself, and the ratio of its rounds to those of softmax."""
     table = []
     for n in sizes:
         seconds = time_solver(n, rounds, device, clock, logits)

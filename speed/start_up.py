@@ -1,8 +1,8 @@
-"""How long commands take to start: help, listings, mistakes, and the first training step of the quickstart.
+"""Time the start of commands: help, listings, mistakes, and the first training step of the quickstart.
 
-Every measurement is a process of its own, and Python may keep compiled modules, as it does where nobody forbids it. All
-are held against one rival: a process that imports torch, Lightning and PyG and ends. The first training step counts
-from the end of these imports to the end of the optimizer's first step, with data prepared before.
+Every measurement runs in a separate process, and Python may cache compiled modules, which is its default. All are
+compared with a process that imports torch, Lightning and PyG and exits. The first training step is timed from the end
+of these imports to the end of the optimizer's first step, with data prepared in advance.
 
     python speed/start_up.py --rounds 7
 """
@@ -34,7 +34,7 @@ COMMANDS = {
 
 
 def until_first_step(run: Path) -> None:
-    """Train in this process until the optimizer has taken a step; print the seconds since the imports, and end."""
+    """Train in this process until the optimizer has taken a step; print the seconds since the imports, and exit."""
     from importlib import import_module
 
     for name in ("torch", "pytorch_lightning", "torch_geometric"):
@@ -58,7 +58,7 @@ def main() -> None:
     """Print one line per command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--until-first-step", type=Path, metavar="RUN", help="in this process, into this run")
+    parser.add_argument("--until-first-step", type=Path, metavar="RUN", help="train in this process, into this run")
     options = parser.parse_args()
     if options.until_first_step:
         until_first_step(options.until_first_step)
@@ -67,7 +67,7 @@ def main() -> None:
     def run(code: int, *words: str) -> str:
         done = subprocess.run([sys.executable, *words], env=environment, capture_output=True, text=True)
         if done.returncode != code:
-            raise SystemExit(f"{' '.join(words)} ended with {done.returncode}, not {code}:\n{done.stdout}{done.stderr}")
+            raise SystemExit(f"{' '.join(words)} returned {done.returncode}, not {code}:\n{done.stdout}{done.stderr}")
         return done.stdout
 
     calls = {"the imports": lambda: run(0, "-c", IMPORTS)}

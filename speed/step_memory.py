@@ -1,9 +1,9 @@
-"""Memory of a training step as `graphbench profile --card-memory` counts it, beside what PyTorch's allocator gave.
+"""Compare the memory of a training step by `graphbench profile --card-memory` with that of PyTorch's allocator.
 
-The estimate has no numbers and takes no memory. Beside it, the same step is trained on the processor in the form that a
-card computes: plain torch, the whole batch padded, attention by the formula on both sides, and the second step, with
-gradients of the first. The allocator's events come from PyTorch's profiler. Data are random graphs of each recipe's
-specification.
+The estimate computes no numbers and uses no memory. For comparison, the same step is trained on the CPU in the form
+that a GPU computes: plain torch, the whole batch padded, attention as its formula on both sides, and the second step,
+with gradients of the first. The allocator's events come from PyTorch's profiler. Data are random graphs of each
+recipe's specification.
 
     python speed/step_memory.py
     python speed/step_memory.py --recipes gps/zinc grit/zinc --graphs 16
@@ -36,7 +36,7 @@ from graphbench.testing.memory import step_memory
 from graphbench.testing.pretend import in_fork
 from graphbench.training.module import BenchmarkModule
 
-#: Of different families: molecules with and without biases of pairs, local and sparse attention, points, sequences.
+#: Different families: molecules with and without pair biases, local and sparse attention, points, sequences.
 RECIPES = (
     "gps/zinc", "grit/zinc", "graphormer/zinc", "gt/pattern", "exphormer/cifar10", "gnnplus/gine-zinc",
     "graphmamba/mnist", "point-clouds/dgcnn-modelnet40", "sequences/s4d-listops",
@@ -45,7 +45,7 @@ RECIPES = (
 
 
 def allocated(module: BenchmarkModule, batch: GraphBatch, clip: float | None) -> int:
-    """Return the peak of memory in bytes of the second training step on the processor, by the profiler's events."""
+    """Return the peak memory in bytes of the second training step on the CPU, from the profiler's events."""
     module.train()
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as watched:
         inputs = batch.clone()
@@ -65,7 +65,7 @@ def allocated(module: BenchmarkModule, batch: GraphBatch, clip: float | None) ->
 
 
 def _peak(watched: profile) -> int:
-    """Largest sum of the bytes that were allocated and not freed; blocks from before are left out."""
+    """Return the largest sum of bytes that were allocated and not freed; earlier blocks are excluded."""
     sizes: list[tuple[int, int, int]] = []
     events = list(watched.profiler.kineto_results.experimental_event_tree())
     while events:
@@ -86,7 +86,7 @@ def _peak(watched: profile) -> int:
 
 
 def both(recipe: str, graphs: int) -> tuple[int, int]:
-    """Return the bytes of the estimate and of the step on the processor."""
+    """Return the bytes of the estimate and of the step on the CPU."""
     with tempfile.TemporaryDirectory() as folder:
         words = ["--config", str(find(recipe).path), *stand_in_options([recipe]), f"--data.batch_size={graphs}"]
         words += [f"--data.init_args.sizes=[{graphs},2,2]", f"--data.store={folder}", "--trainer.accelerator=cpu"]

@@ -1,4 +1,4 @@
-"""Speed of the substructure search and of DeepGraph's sampling, beside networkx and a training step.
+"""Compare the speed of substructure search and DeepGraph's sampling with networkx and a training step.
 
     python speed/substructures.py [--smiles FILE] [--graphs 12000] [--processes 2] [--rounds 5]
 
@@ -37,7 +37,7 @@ SHAPES = {Kind.CYCLE: nx.cycle_graph, Kind.PATH: nx.path_graph, Kind.STAR: nx.st
 
 
 def read_molecules(path: Path, limit: int) -> GraphTable:
-    """Molecules of a SMILES file as graphs of their heavy atoms."""
+    """Read molecules of a SMILES file as graphs of their heavy atoms."""
     rdBase.DisableLog("rdApp.*")
 
     def graphs() -> Iterator[dict[str, Any]]:
@@ -52,20 +52,20 @@ def read_molecules(path: Path, limit: int) -> GraphTable:
 
 
 def timed(work: Callable[[], Any]) -> float:
-    """Seconds that `work` takes."""
+    """Return the seconds of `work`."""
     start = time.perf_counter()
     work()
     return time.perf_counter() - start
 
 
 def encode_chunk(chunk: GraphTable) -> Encoded:
-    """Work of one process."""
+    """Encode a chunk in one process."""
     torch.set_num_threads(1)
     return GEOMETRIC.compute(chunk)
 
 
 def networkx_counts(graphs: GraphTable) -> list[int]:
-    """Matches of each geometric pattern by VF2, every node set counted once."""
+    """Count matches of each geometric pattern with VF2, every node set once."""
     counts = [0] * len(GEOMETRIC.vocabulary)
     for index in range(len(graphs)):
         batch = graphs.batch([index])
@@ -77,11 +77,11 @@ def networkx_counts(graphs: GraphTable) -> list[int]:
 
 
 def compare_search(graphs: GraphTable, processes: int, rounds: int) -> None:
-    """Rates of our search and of networkx, in turns, and a check that both find the same number of matches."""
+    """Print rates of our search and networkx, alternating, and check that both find the same number of matches."""
     sample = graphs.slice(0, 10)
     chunks = [graphs.slice(start, min(start + 1000, len(graphs))) for start in range(0, len(graphs), 1000)]
     times: dict[str, list[float]] = {"one process": [], f"{processes} processes": [], "networkx VF2": []}
-    # Fresh interpreters: a process forked while torch's threads run may hang.
+    # Fresh interpreters: a process that is forked while torch's threads run may hang.
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
         list(pool.map(encode_chunk, [sample] * processes))
         for _ in track(range(rounds), "Searching", console=CONSOLE):
@@ -99,7 +99,7 @@ def compare_search(graphs: GraphTable, processes: int, rounds: int) -> None:
 
 
 def count_matches(graphs: GraphTable) -> GraphTable:
-    """Print matches per graph of the full vocabulary; returns the table with the encoding."""
+    """Print matches per graph of the full vocabulary; return the table with the encoding."""
     encoding = Substructures(distinct_neighbourhoods=False)
     encoded = encoding.compute(graphs)
     counts = torch.bincount(encoded.columns["substructure_type"], minlength=len(encoding.vocabulary)) / len(graphs)
@@ -113,7 +113,7 @@ def count_matches(graphs: GraphTable) -> GraphTable:
 
 
 def prepare_tokens(batch: GraphBatch, seed: int, coverage: int) -> tuple[float, float]:
-    """Seconds to choose the substructures of a batch, and to order and encode them."""
+    """Return the seconds to choose the substructures of a batch, and to order and encode them."""
     from graphbench_deepgraph import sampler, tokens
     from graphbench_deepgraph import substructure_encoder as encoder
 
@@ -134,7 +134,7 @@ def prepare_tokens(batch: GraphBatch, seed: int, coverage: int) -> tuple[float, 
 
 
 def compare_sampling(graphs: GraphTable, rounds: int) -> None:
-    """Time to prepare the tokens of a batch, in turns with a training step of plain transformer layers."""
+    """Time the preparation of a batch's tokens, alternating with a training step of plain transformer layers."""
     torch.set_num_threads(1)
     table = Table("batch", "coverage", "layers", "sampling ms", "ordering ms", "step ms", "sampling / step")
     for size, layers, coverage in ((16, 12, 6), (32, 12, 6), (32, 12, 3), (16, 48, 6)):
@@ -155,7 +155,7 @@ def compare_sampling(graphs: GraphTable, rounds: int) -> None:
 def main() -> None:
     """Run all comparisons."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--smiles", type=Path, default=ZINC if ZINC.exists() else NCI, help="one SMILES a line")
+    parser.add_argument("--smiles", type=Path, default=ZINC if ZINC.exists() else NCI, help="one SMILES per line")
     parser.add_argument("--graphs", type=int, default=12000, help="lines to read")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=5, help="repeats of each measurement")

@@ -1,12 +1,12 @@
-"""One table of all comparisons of speed: `make speed`.
+"""Print one table of all speed comparisons: `make speed`.
 
-Runs the short form of every timing script, one after the other, and prints what each of them held against what: median
-seconds with quartiles, and the median over rounds of the ratio to the other (below 1: quicker than the other).
+Runs the short form of every timing script, one after the other, and prints all comparisons: median seconds with
+quartiles, and the median over rounds of the ratio to the other (below 1: faster than the other).
 
     python speed/suite.py                       # all; about twenty minutes on a quiet machine
-    python speed/suite.py --only gps sparse     # scripts whose name begins so
+    python speed/suite.py --only gps sparse     # scripts whose name starts with these
     python speed/suite.py --json now.json       # for speed/compare.py
-    python speed/suite.py --threads 2           # of the scripts that measure on several threads
+    python speed/suite.py --threads 2           # for scripts that measure on several threads
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ PARTS: dict[str, tuple[tuple[str, ...], ...]] = {
     "growth": (("--quick",),),
 }
 
-#: Scripts that measure on as many threads as `--threads` says; the others on one.
+#: Scripts that measure with `--threads` threads; the others use one.
 ON_THREADS = ("kernels", "nested", "architectures", "gps_throughput", "encodings", "allocator", "large_graph")
 
 
 def measured(script: str, options: tuple[str, ...], threads: int) -> tuple[list[dict[str, object]], int]:
-    """Comparisons of one call, those before a failure too, and its exit code; what the script prints is shown."""
+    """Return the comparisons of one call, including those before a failure, and its exit code; show its output."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "notes.json"
         environment = os.environ | {VARIABLE: str(path), "OMP_NUM_THREADS": str(threads)}
@@ -66,9 +66,9 @@ def measured(script: str, options: tuple[str, ...], threads: int) -> tuple[list[
 
 
 def main() -> int:
-    """Measure, print, and write JSON where asked; returns 1 where a script failed, after all others have run."""
+    """Measure, print, and optionally write JSON; return 1 if a script failed, after all others have run."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="+", default=[""], help="beginnings of the scripts' names")
+    parser.add_argument("--only", nargs="+", default=[""], help="prefixes of script names")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--json", type=Path, help="file to write")
     options = parser.parse_args()

@@ -1,8 +1,8 @@
-"""What all timing scripts share: calls that take turns, rows for one table of all scripts, and where they were taken.
+"""Shared parts of all timing scripts: alternating calls, rows for one table of all scripts, and provenance.
 
-A script runs its contenders in turns (`in_turns`), so that a busy moment of the machine hits all alike, prints its own
-table, and notes every comparison (`note`). Where the environment variable GRAPHBENCH_SPEED names a file, the notes go
-there as JSON; `speed/suite.py` gathers those of all scripts.
+A script runs its contenders alternately (`in_turns`), so a busy moment of the machine affects all equally, prints its
+own table, and records every comparison (`note`). If the environment variable GRAPHBENCH_SPEED names a file, the records
+are written there as JSON; `speed/suite.py` collects those of all scripts.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ VARIABLE = "GRAPHBENCH_SPEED"
 
 @dataclass(frozen=True)
 class Comparison:
-    """What a contender took beside the one it is held against, over the same rounds.
+    """A contender's time and that of the contender it is compared with, over the same rounds.
 
     Args:
         script: which script measured it.
         case: what was measured: data, sizes, direction.
-        contender: whose seconds these are.
-        against: the other.
+        contender: the contender of these seconds.
+        against: the other contender.
         seconds: median of the contender.
         low, high: quartiles of the contender's seconds.
         other: median seconds of the other.
-        ratio: median over rounds of the contender's seconds over the other's.
-        rounds: how many.
-        unit: of what is called seconds: s, or MB where memory is compared.
+        ratio: median over rounds of the contender's seconds divided by the other's.
+        rounds: number of rounds.
+        unit: unit of the seconds: s, or MB if memory is compared.
     """
 
     script: str
@@ -64,14 +64,14 @@ def in_turns(
     warm_up: int = 1,
     rarely: Iterable[str] = (),
 ) -> dict[str, list[float]]:
-    """Seconds of each call, round by round.
+    """Return the seconds of each call in each round.
 
     Args:
-        calls: contender -> what it does once; on a GPU it must wait for the device itself.
+        calls: contender -> one call; on a GPU it must wait for the device itself.
         rounds: timed rounds.
         clock: wall time, or `time.process_time`, which other programs disturb less.
         warm_up: rounds before the timed ones.
-        rarely: contenders that take part in the first two rounds alone, since they take so long.
+        rarely: slow contenders that take part only in the first two rounds.
     """
     seconds: dict[str, list[float]] = {name: [] for name in calls}
     for number in range(-warm_up, rounds):
@@ -86,18 +86,18 @@ def in_turns(
 
 
 def medians(seconds: Mapping[str, list[float]]) -> dict[str, float]:
-    """Median of each contender."""
+    """Return the median of each contender."""
     return {name: statistics.median(values) for name, values in seconds.items()}
 
 
 def ratio(contender: list[float], other: list[float]) -> float:
-    """Median over the rounds that both took part in of the contender's seconds over the other's."""
+    """Return the median ratio of the contender's seconds to the other's, over their common rounds."""
     return statistics.median(a / b for a, b in zip(contender, other, strict=False))
 
 
 def peak_bytes(call: Callable[[], object]) -> int:
-    """Greatest sum of what torch's CPU allocator handed out during a call and did not get back."""
-    os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # the profiler says when it starts and stops
+    """Return the peak of the bytes allocated by torch's CPU allocator during a call."""
+    os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # the profiler logs when it starts and stops
     import torch
 
     with torch.profiler.profile(profile_memory=True) as profiler:
@@ -115,7 +115,7 @@ def peak_bytes(call: Callable[[], object]) -> int:
 
 
 def note(case: str, contender: str, against: str, seconds: Mapping[str, list[float]]) -> float:
-    """Keep a comparison for the table of all scripts; returns its ratio."""
+    """Record a comparison for the table of all scripts; return its ratio."""
     own, other = seconds[contender], seconds[against]
     quartiles = statistics.quantiles(own, n=4) if len(own) > 1 else [own[0]] * 3
     found = ratio(own, other)
@@ -126,7 +126,7 @@ def note(case: str, contender: str, against: str, seconds: Mapping[str, list[flo
 
 
 def note_memory(case: str, contender: str, against: str, own: int, other: int) -> float:
-    """Keep a comparison of bytes, which are counted and have no spread; returns their ratio."""
+    """Record a comparison of bytes, which are counted and have no spread; return their ratio."""
     megabytes, held_against = own / 1e6, other / 1e6
     script, values = Path(sys.argv[0]).stem, (megabytes, megabytes, megabytes, held_against, own / other, 1)
     _NOTES.append(Comparison(script, case, contender, against, *values, unit="MB"))
@@ -141,7 +141,7 @@ def _write() -> None:
 
 
 def provenance(threads: int | None = None) -> dict[str, Any]:
-    """Machine and versions, for a table that somebody reads later."""
+    """Return machine and versions, for a table that is read later."""
     import torch
     import torch_geometric
 

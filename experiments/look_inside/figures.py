@@ -1,8 +1,8 @@
-"""Record what happens inside four graph transformers with depth, and draw the figures of the tutorial.
+"""Record diagnostics of four graph transformers by depth, and draw the figures of the tutorial.
 
 GPS, SFi-Former, SFT and DeepGraph with 4, 8, 16 and 24 layers and three seeds count the hops to a source (`echo.yaml`,
-and a file for each model). The trainings are those of `graphbench study`, which goes on where it was cut off and has a
-page of its own for each model; about an hour of one core in all:
+and a file for each model). The trainings are run by `graphbench study`, which resumes where it stopped and writes a
+page for each model; about an hour on one core in total:
 
     for model in gps sfi-former sft deepgraph; do
         graphbench study --model experiments/look_inside/echo.yaml experiments/look_inside/$model.yaml \
@@ -11,10 +11,10 @@ page of its own for each model; about an hour of one core in all:
     python experiments/look_inside/figures.py --runs runs/look
     python experiments/look_inside/figures.py
 
-The last but one reads what is finished of these runs into `experiments/records/look_inside`, a file for each model, and
-draws; the last one draws from the records alone, and prints the table of the tutorial. Means and bars (standard
-deviations) are over seeds. A model of your own takes part with a configuration beside these: its runs are another
-folder of runs/look, and its name is that of the folder.
+The second to last command reads the finished runs into `experiments/records/look_inside`, one file per model, and
+draws; the last one draws from the records only, and prints the table of the tutorial. Means and bars (standard
+deviations) are over seeds. To add your own model, put a configuration next to these: its runs are another folder of
+runs/look, and its name is that of the folder.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ Run = Mapping[str, Any]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Read runs, where there are some, and draw."""
+    """Read runs, if given, and draw."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=Path, help="folder with the study of each model")
     parser.add_argument("--records", type=Path, default=RECORDS)
@@ -77,7 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def write_records(study: Path, path: Path) -> None:
-    """Write the record of every finished run of a study, one a line, by depth and seed."""
+    """Write the record of every finished run of a study, one per line, by depth and seed."""
     folders = [folder for folder in (study / "runs").iterdir() if "test" in RunFolder(folder).read_results()]
     records = sorted((record(folder) for folder in folders), key=lambda run: (run["layers"], run["seed"]))
     if not records:
@@ -89,7 +89,7 @@ def write_records(study: Path, path: Path) -> None:
 def record(folder: Path) -> dict[str, Any]:
     """Return the record of a run: scores, errors by distance, and measures by layer before and after training.
 
-    After training is the checkpoint that was tested, whose rows the test wrote into the tables.
+    "After training" is the tested checkpoint, whose rows the test wrote into the tables.
     """
     results = RunFolder(folder).read_results()
     settings = load_yaml((folder / "config.yaml").read_text(encoding="utf-8"))
@@ -122,7 +122,7 @@ def error_by_hops(folder: Path) -> list[float]:
 
 
 def _by_layer(folder: Path, measure: str, tested: int) -> dict[str, list[float | None]]:
-    """Return a measure of every layer before training and of the tested checkpoint; None where no graph has it."""
+    """Return a measure of every layer before training and of the tested checkpoint; None if no graph has it."""
     rows = _table(folder, MEASURES[measure]).query("measure == @measure")
     by_stage = {}
     for name, epoch in (("before", 0), ("after", tested)):
@@ -152,7 +152,7 @@ def read(folder: Path) -> dict[str, list[Run]]:
 
 
 def over_seeds(runs: Sequence[Run], value: Callable[[Run], float | None]) -> dict[int, tuple[float, float, int]]:
-    """Return mean, standard deviation (NaN of one) and number of seeds of a value, by depth."""
+    """Return mean, standard deviation (NaN for one seed) and number of seeds of a value, by depth."""
     values_at: dict[int, list[float]] = {}
     for run in runs:
         number = value(run)
@@ -172,12 +172,12 @@ def layers(runs: Sequence[Run], depth: int, measure: str, when: str) -> tuple[np
 
 
 def of_last_layer(measure: str, when: str = "after") -> Callable[[Run], float | None]:
-    """Make a function of a run that returns a measure of its last layer, or of its output."""
+    """Create a function of a run that returns a measure of its last layer, or of its output."""
     return lambda run: run["by_layer"][measure][when][-1]
 
 
 def lowest(measure: str, when: str = "after") -> Callable[[Run], float | None]:
-    """Make a function of a run that returns the smallest value of a measure behind the first layer."""
+    """Create a function of a run that returns the smallest value of a measure after the first layer."""
 
     def value(run: Run) -> float | None:
         numbers = [number for number in run["by_layer"][measure][when][1:] if number is not None]
@@ -234,7 +234,7 @@ def by_depth(runs: Mapping[str, Sequence[Run]]) -> Figure:
 
 
 def by_hops(runs: Mapping[str, Sequence[Run]]) -> Figure:
-    """Draw the error of nodes by their distance from the source, a line for each depth."""
+    """Draw the error of nodes by distance from the source, with one line per depth."""
     figure = Figure(figsize=(10, 2.9), layout="constrained")
     row = figure.subplots(1, len(runs), sharey=True, squeeze=False)[0]
     depths = depths_of(runs)
@@ -290,20 +290,20 @@ def _colour(depth: int, depths: Sequence[int]) -> Any:
 
 @cache
 def distances() -> np.ndarray:
-    """Return the answers of all test nodes, generated anew."""
+    """Return the regenerated targets of all test nodes."""
     data = load_yaml(Path(__file__).with_name("echo.yaml").read_text(encoding="utf-8"))["data"]["init_args"]
     graphs = echo_graphs(data["target"], data["sizes"][2], 0, 2, diameters=tuple(data["diameters"]))
     return graphs.columns["y"].double().flatten().numpy()
 
 
 def counting(hops: int) -> float:
-    """Return the test MAE of answers that are exact up to a number of hops, and the median of the others beyond."""
+    """Return the test MAE of predictions that are exact up to a number of hops, and the median of the others beyond."""
     further = distances()[distances() > hops]
     return float(np.abs(further - np.median(further)).sum() / len(distances())) if len(further) else 0.0
 
 
 def table(runs: Mapping[str, Sequence[Run]]) -> str:
-    """Write the numbers behind the figure by depth as a pipe table."""
+    """Return the numbers of the figure by depth as a pipe table."""
     lines = [
         "| model | layers | parameters | seeds | test MAE [hops] | gap | range | capacity | rank |",
         "|---" * 9 + "|",

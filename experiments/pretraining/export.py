@@ -2,7 +2,7 @@
 
     python experiments/pretraining/export.py runs/pretrain/run plugins/weights/weights/molecules-base.safetensors
 
-Head, scaling of targets and positional options stay behind: they belong to the labels of the run.
+Head, target scaling and positional options are not exported: they belong to the labels of the run.
 """
 
 from __future__ import annotations

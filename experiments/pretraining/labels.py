@@ -2,13 +2,12 @@
 
     python experiments/pretraining/labels.py runs/pretrain
 
-writes `labels.parquet` (columns `smiles`, `split` and a column of each label) and `labels.yaml` (the options of
-`graphbench fit` that name the file and its targets). Raw descriptors are stored in parts, in a random order of the
-molecules by a fixed seed; a run that was stopped goes on with the next part. A core does some 200
-molecules a second.
+writes `labels.parquet` (columns `smiles`, `split` and one column per label) and `labels.yaml` (the options of
+`graphbench fit` for the file and its targets). Raw descriptors are stored in parts, in a random order of the molecules
+with a fixed seed; a stopped run resumes with the next part. A core processes about 200 molecules per second.
 
 Labels are standardised by mean and standard deviation of the training molecules and clipped to 6 standard deviations.
-Left out are descriptors that are undefined for a molecule, and those in which fewer than 1 of 1,000 training molecules
+Descriptors that are undefined for a molecule are omitted, and those for which fewer than 1 of 1,000 training molecules
 differ from the most frequent value.
 """
 
@@ -26,13 +25,13 @@ from graphbench.benchmarks.molecules.zinc_files import molga_file
 
 SEED = 0
 PART = 10_000
-HELD_OUT = 2_500  # molecules to validate, and as many to test
+HELD_OUT = 2_500  # molecules for validation, and as many for testing
 LIMIT = 6.0  # standard deviations
 RARE = 1e-3  # share of molecules that must differ from the most frequent value
 
 
 def compute_parts(folder: Path, smiles: np.ndarray, workers: int) -> np.ndarray:
-    """Return raw descriptors float32 `[M, D]` of the molecules, computing the parts that the folder lacks."""
+    """Return raw descriptors float32 `[M, D]` of the molecules, computing parts missing from the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     parts = []
     for start in range(0, len(smiles), PART):
@@ -49,7 +48,7 @@ def compute_parts(folder: Path, smiles: np.ndarray, workers: int) -> np.ndarray:
 
 
 def choose_columns(values: np.ndarray) -> np.ndarray:
-    """Return the numbers of the columns that are defined everywhere and vary often enough."""
+    """Return the numbers of the columns that are defined everywhere and vary enough."""
     chosen = []
     for column in range(values.shape[1]):
         one = values[:, column]
@@ -62,7 +61,7 @@ def choose_columns(values: np.ndarray) -> np.ndarray:
 
 
 def standardise(values: np.ndarray, train: np.ndarray) -> np.ndarray:
-    """Scale columns by the training rows, and clip: float32 `[M, D]`."""
+    """Standardise columns using the training rows, and clip: float32 `[M, D]`."""
     exact = values.astype(np.float64)
     mean, std = exact[train].mean(0), exact[train].std(0)
     return np.clip((exact - mean) / std, -LIMIT, LIMIT).astype(np.float32)
@@ -72,7 +71,7 @@ def main() -> None:
     """Compute, choose, scale and write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--molecules", type=int, default=249_456, help="so many of them, in the random order")
+    parser.add_argument("--molecules", type=int, default=249_456, help="number of molecules, in the random order")
     parser.add_argument("--workers", type=int, default=2, help="processes")
     options = parser.parse_args()
     smiles = np.array([line.split()[0] for line in molga_file().read_text("utf-8").splitlines()], dtype=object)

@@ -1,9 +1,9 @@
-r"""Measure what gates behind attention do: the claims of SigGate-GT, against the same network without gates.
+r"""Measure the effect of gates after attention: the claims of SigGate-GT, compared with the same network without gates.
 
-Guo et al. (arXiv 2604.17324) gate the heads of attention and claim that gates raise the stable rank of what a head
-returns, keep the entropy of attention from falling, and slow the growing alike of nodes with depth. The trainings are
-those of a sweep over the gates and the depth, on molecules of ZINC at the budget of `equal-budget/zinc`; no option but
-these two differs, so that the gated model has `dim^2 + dim` parameters a layer more:
+Guo et al. (arXiv 2604.17324) gate the heads of attention and claim that gates raise the stable rank of a head's output,
+prevent the entropy of attention from decreasing, and slow the over-smoothing of nodes with depth. The trainings are a
+sweep over gates and depth, on molecules of ZINC with the budget of `equal-budget/zinc`. Only these two options differ,
+so the gated model has `dim^2 + dim` more parameters per layer:
 
     graphbench sweep --config equal-budget/zinc --output runs/gates --seeds 0-2 \
         --model.architecture SigGateGT --model.architecture.init_args.hidden_dim 32 \
@@ -12,13 +12,13 @@ these two differs, so that the gated model has `dim^2 + dim` parameters a layer 
     python plugins/baselines/experiments/gates.py --runs runs/gates/runs
     python plugins/baselines/experiments/gates.py
 
-The second command measures every finished run on the first molecules of validation, with its initial weights and with
-the tested ones, and writes `plugins/baselines/results/gates.json`; both print the table. Of every layer:
+The second command measures every finished run on the first validation molecules, with its initial weights and with the
+tested ones, and writes `plugins/baselines/results/gates.json`; the second and third print the table. Per layer:
 
     open      stable rank of a head's sum of values, mean over heads and graphs
-    gated     the same behind the gates; equal without them
+    gated     the same after the gates; equal without them
     entropy   of the rows of attention, in units of log n
-    spread    1 - mean cosine of all pairs of nodes behind the layer, which is MAD of the paper
+    spread    1 - mean cosine of all pairs of nodes after the layer, the paper's MAD
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ Run = Mapping[str, Any]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure runs, where there are some, and print the table."""
+    """Measure runs, if given, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=Path, help="folder of the runs")
     parser.add_argument("--records", type=Path, default=RECORDS)
@@ -130,7 +130,7 @@ def _mean(values: Tensor) -> float:
 
 
 def table(runs: Iterable[Run]) -> str:
-    """Return a table in Markdown: a row for every depth with and without gates, means over seeds (and layers)."""
+    """Return a Markdown table: a row for every depth with and without gates, means over seeds (and layers)."""
     groups: dict[tuple[int, bool], list[Run]] = {}
     for run in runs:
         groups.setdefault((run["layers"], run["gated"]), []).append(run)

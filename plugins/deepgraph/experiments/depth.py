@@ -1,28 +1,28 @@
 """Compare DeepGraph with Graphormer at 12, 24 and 48 layers: test score and attention capacity by layer.
 
 Every run is an ordinary `graphbench fit` in its own folder under OUTPUT/runs, from the experiment file of the
-benchmark with the changes below. Finished runs are skipped and interrupted ones go on, so the command may be
-stopped at any time and given again. After each run it writes
+benchmark with the changes below. Finished runs are skipped and interrupted ones resume, so you can stop the command at
+any time and run it again. After each run it writes
 
 - OUTPUT/scores.csv: one row per run with the source of its graphs, its initial weights, learning rate, steps,
-  validation and test score, parameters, and how they were obtained: seconds, hardware, versions, commit;
+  validation and test score, parameters, and provenance: seconds, hardware, versions, commit;
 - OUTPUT/summary.csv: mean and standard deviation of these scores over seeds;
 - OUTPUT/capacity.csv: attention capacity by layer, of the nodes and of the substructure tokens, at the end of training;
 - OUTPUT/depth.png: scores and capacity, mean over seeds.
 
-Models: `deepgraph`; `graphormer`, that of graphbench-baselines in the version that the authors of DeepGraph deepened;
-with --models also `relative`, DeepGraph without local attention and without deepnorm, and `sat`, that of
-graphbench-baselines with subtrees, which has its own initial weights whatever --inits. Each starts from the
-initial weights that its authors publish, Xavier for DeepGraph and normal for Graphormer, unless --inits names others,
-and learns at the rate of the experiment file unless --rates does. Capacity is measured on the same 32 validation graphs
-and with one vocabulary for all models of a benchmark: a comparison needs one set of patterns.
+Models: `deepgraph`; `graphormer` of graphbench-baselines in the version that the authors of DeepGraph deepened; with
+--models also `relative`, DeepGraph without local attention and deepnorm, and `sat` of graphbench-baselines with
+subtrees, which always has its own initial weights. Each starts from the initial weights published by its authors,
+Xavier for DeepGraph and normal for Graphormer, unless --inits names others, and uses the learning rate of the
+experiment file unless --rates is given. Capacity is measured on the same 32 validation graphs and with one vocabulary
+for all models of a benchmark: a comparison needs one set of patterns.
 
     python plugins/deepgraph/experiments/depth.py --output depth
     python plugins/deepgraph/experiments/depth.py --output depth --data zinc --depths 12 --epochs 200 --seeds 0 1
     python plugins/deepgraph/experiments/depth.py --output trial --data cluster --depths 2 --epochs 1 \
         --set data.init_args.source=generated --set data.init_args.sizes=[64,16,16]
 
---short takes the settings of `SHORT`, which one core trains in minutes; the influence of initial weights:
+--short uses the settings of `SHORT`, which train in minutes on one core; the influence of initial weights:
 
     python plugins/deepgraph/experiments/depth.py --output initial-weights --short --data cluster --depths 12 \
         --inits normal xavier --rates 0.001 0.0005 --seeds 0 1 2
@@ -45,12 +45,12 @@ from matplotlib.figure import Figure, SubFigure
 from graphbench.experiments import Training, assign, read_csv, write_csv
 
 CONFIGS = Path(__file__).resolve().parents[1] / "configs"
-#: Vocabularies to measure capacity with; matches are limited, since it costs the square of their number.
+#: Vocabularies for measuring capacity; matches are limited, since the cost is quadratic in their number.
 PATTERNS: dict[str, dict[str, Any]] = {
     "zinc": {"max_per_pattern": 200},
     "cluster": {"cycles": [], "paths": [], "stars": [], "hops": [], "walks": [10]},
 }
-#: Model -> the initial weights that its authors publish.
+#: Model -> the initial weights published by its authors.
 MODELS = {"deepgraph": "xavier", "graphormer": "normal", "relative": "xavier", "sat": "own"}
 INITS = ("normal", "xavier")
 #: Steps of the random walks that SAT's authors give its nodes.
@@ -78,7 +78,7 @@ SHORT: dict[str, tuple[str, ...]] = {
         "trainer.check_val_every_n_epoch=2",
     ),
 }
-#: Columns that the runs of a row of the summary share.
+#: Columns shared by the runs in a row of the summary.
 SETTING = ("data", "source", "model", "layers", "init", "rate", "steps", "metric")
 
 
@@ -92,7 +92,7 @@ class Run:
         layers: depth.
         init: initial weights, one of `INITS`, or `own` for SAT.
         rate: learning rate.
-        seed: of the training.
+        seed: seed of the training.
     """
 
     data: str
@@ -103,7 +103,7 @@ class Run:
     seed: int
 
     def training(self, epochs: int, assignments: Sequence[str] = ()) -> Training:
-        """Describe the training, with `assignments` over its configuration."""
+        """Describe the training, with `assignments` that override its configuration."""
         facts = {name: value for name, value in asdict(self).items() if name != "seed"}
         content = configuration(self, epochs)
         for assignment in assignments:
@@ -125,13 +125,13 @@ def published_rate(data: str) -> float:
 
 
 def configuration(run: Run, epochs: int) -> dict[str, Any]:
-    """Change the experiment file of the benchmark to this model, depth, weights, rate, seed and number of epochs.
+    """Return the benchmark's experiment file for this model, depth, weights, rate, seed and number of epochs.
 
-    The schedule becomes linear with a warm-up of a twentieth, because the published ones count steps of far longer
-    runs. All models share width, heads, dropout, optimizer and schedule.
+    The schedule becomes linear with a warm-up of a twentieth, because the published ones are for far longer runs. All
+    models share width, heads, dropout, optimizer and schedule.
     """
     content = experiment_file(run.data)
-    del content["expected"]  # of one of the models, at the published length
+    del content["expected"]  # for one of the models, at the published length
     options = content["model"]["architecture"]["init_args"] | {"num_layers": run.layers, "init": run.init}
     architecture = {"class_path": "graphbench_deepgraph.DeepGraph", "init_args": options}
     if run.model == "relative":
@@ -160,7 +160,7 @@ def configuration(run: Run, epochs: int) -> dict[str, Any]:
 
 
 def score_rows(trainings: Sequence[Training], output: Path) -> Iterator[dict[str, Any]]:
-    """Yield the scores of the finished trainings, and how they were obtained."""
+    """Yield the scores of the finished trainings, and their provenance."""
     for training in trainings:
         if training.is_finished(output):
             config = (training.folder(output) / "config.yaml").read_text(encoding="utf-8")
@@ -168,7 +168,7 @@ def score_rows(trainings: Sequence[Training], output: Path) -> Iterator[dict[str
 
 
 def summary_rows(scores: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Yield mean and standard deviation (n - 1) over the seeds of each setting; no deviation of a single seed."""
+    """Yield mean and standard deviation (n - 1) over the seeds of each setting; no deviation for a single seed."""
     groups: dict[tuple[Any, ...], list[Mapping[str, Any]]] = defaultdict(list)
     for row in scores:
         groups[tuple(row[name] for name in SETTING)].append(row)
@@ -187,7 +187,7 @@ def capacity_rows(trainings: Sequence[Training], output: Path) -> Iterator[dict[
         path = training.folder(output) / "diagnostics" / "attention_capacity.csv"
         if not training.is_finished(output) or not path.is_file():
             continue
-        # Only DeepGraph's extra tokens stand for substructures.
+        # Only DeepGraph's extra tokens represent substructures.
         measures = ("capacity", "token_capacity") if training.facts["model"] == "deepgraph" else ("capacity",)
         rows = [row for row in read_csv(path) if row["measure"] in measures]
         last = max(int(row["epoch"]) for row in rows)
@@ -198,7 +198,7 @@ def capacity_rows(trainings: Sequence[Training], output: Path) -> Iterator[dict[
 
 
 def over_seeds(rows: Sequence[Mapping[str, Any]], key: str, value: str, **where: Any) -> dict[int, tuple[float, float]]:
-    """Average `value` of the rows that agree with `where` by `key`, ascending: mean and standard deviation."""
+    """Average `value` of the rows that match `where` by `key`, ascending: mean and standard deviation."""
     groups: dict[int, list[float]] = defaultdict(list)
     for row in rows:
         if all(row[name] == expected for name, expected in where.items()):
@@ -221,7 +221,7 @@ def draw(scores: Sequence[Mapping[str, Any]], capacities: Sequence[Mapping[str, 
 def _draw_benchmark(
     row: SubFigure, scores: Sequence[Mapping[str, Any]], capacities: Sequence[Mapping[str, Any]]
 ) -> None:
-    """Draw one benchmark: a colour for each model, weights and rate; deeper models have thicker lines."""
+    """Draw one benchmark: a colour per model, weights and rate; deeper models have thicker lines."""
     kinds = sorted({(score["model"], score["init"], score["rate"]) for score in scores})
     depths = sorted({score["layers"] for score in scores})
     panels = row.subplots(1, 3)
@@ -255,7 +255,7 @@ def collect(trainings: Sequence[Training], output: Path) -> None:
 
 
 def plan_runs(options: argparse.Namespace) -> list[Run]:
-    """List the runs of the command line; seeds outermost, so that an early stop leaves whole comparisons."""
+    """List the runs of the command line; seeds outermost, so that an early stop leaves complete comparisons."""
     return [
         Run(data, model, layers, init, rate, seed)
         for seed, data, layers in product(options.seeds, options.data, options.depths)
@@ -272,8 +272,8 @@ def main() -> None:
     parser.add_argument("--data", nargs="+", choices=sorted(PATTERNS), default=sorted(PATTERNS))
     parser.add_argument("--models", nargs="+", choices=tuple(MODELS), default=["deepgraph", "graphormer"])
     parser.add_argument("--depths", nargs="+", type=int, default=[12, 24, 48])
-    parser.add_argument("--inits", nargs="+", choices=INITS, help="initial weights; each model's own when left out")
-    parser.add_argument("--rates", nargs="+", type=float, help="learning rates; the published one when left out")
+    parser.add_argument("--inits", nargs="+", choices=INITS, help="initial weights; by default each model's own")
+    parser.add_argument("--rates", nargs="+", type=float, help="learning rates; by default the published one")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
     parser.add_argument("--short", action="store_true", help=f"the settings of SHORT, {SHORT_EPOCHS} epochs")
     parser.add_argument("--epochs", type=int, help=f"100, with --short {SHORT_EPOCHS}")

@@ -144,5 +144,5 @@ def test_no_substructures_at_all():
 
 
 def test_too_large_substructure_is_refused():
-    with pytest.raises(BadInput, match="has 5 nodes, but the encoder takes at most 4"):
+    with pytest.raises(BadInput, match="has 5 nodes, but the encoder supports at most 4"):
         pad_members(torch.arange(5), torch.tensor([5]), torch.tensor([0]), 4)

@@ -1,8 +1,8 @@
 """Pre-train `LinearTransformerPE` to return the first non-trivial eigenvectors of the normalised Laplacian.
 
-The file it writes is what `init_from` of the model reads: weights named as in a module with `positional_encoding`. The
-loss is the authors': mean over molecules of the sum over columns of `min ‖φ ± v‖²`; 2 a column is what an encoding
-orthogonal to its target gets. Prints it on validation molecules, with atoms in the order of the file and shuffled.
+The file it writes is for `init_from` of the model: weights named as in a module with `positional_encoding`. The loss is
+the authors': the mean over molecules of the sum over columns of `min ‖φ ± v‖²`; an encoding orthogonal to its target
+has a loss of 2 per column. Prints it on validation molecules, with atoms in the order of the file and shuffled.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _EVALUATED = 200
 
 
 def loss_on(encoder: PositionalEncoder, table: GraphTable, rows: torch.Tensor) -> torch.Tensor:
-    """Compute the loss of a batch cut from a table that has `lap_pe_vectors`."""
+    """Compute the loss of a batch from a table that has `lap_pe_vectors`."""
     batch = table.batch(rows)
     return eigenvector_loss(encoder(batch), batch.lap_pe_vectors, batch.batch, batch.num_graphs)
 
@@ -43,7 +43,7 @@ def evaluate(encoder: PositionalEncoder, table: GraphTable) -> float:
 def pretrain(
     encoder: PositionalEncoder, table: GraphTable, steps: int, batch_size: int = 200, lr: float = 0.01
 ) -> None:
-    """Train by AdamW (0.9, 0.99) with weight decay 0.01, as the authors do, and halve the rate at every quarter."""
+    """Train with AdamW (0.9, 0.99) and weight decay 0.01, like the authors, and halve the rate at every quarter."""
     optimizer = torch.optim.AdamW(encoder.parameters(), lr=lr, betas=(0.9, 0.99), weight_decay=0.01)
     schedule = torch.optim.lr_scheduler.StepLR(optimizer, step_size=max(1, steps // 4), gamma=0.5)
     for _ in range(steps):
@@ -71,10 +71,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", choices=("NCI", "ZINC"), default="NCI", help="benchmark with the molecules")
     parser.add_argument("--initial", choices=get_args(Initial), default="walks", help="source of Φ_0")
-    parser.add_argument("--shuffle-slots", action="store_true", help="slots at random in training")
+    parser.add_argument("--shuffle-slots", action="store_true", help="use random slots in training")
     parser.add_argument("--dim", type=int, default=6, help="eigenvectors")
     parser.add_argument("--steps", type=int, default=400, help="optimizer steps")
-    parser.add_argument("--seed", type=int, default=0, help="of the weights and of the batches")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the weights and batches")
     parser.add_argument("--output", type=Path, help="checkpoint to write")
     options = parser.parse_args()
     data = {"NCI": NCI, "ZINC": ZINC}[options.data]()

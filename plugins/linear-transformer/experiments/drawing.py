@@ -31,9 +31,9 @@ def draw_all(rows: Sequence[Row], folder: Path, recipe: str) -> list[Path]:
     """Draw every figure that has points of a recipe.
 
     Args:
-        rows: of the CSV.
-        folder: where to write.
-        recipe: of the rows to draw.
+        rows: rows of the CSV.
+        folder: folder to write to.
+        recipe: recipe of the rows to draw.
 
     Returns:
         The files written.
@@ -76,7 +76,7 @@ def _eigenvectors(rows: Sequence[Row], path: Path) -> None:
         for family, ax in zip(FAMILIES, line[1:], strict=True):
             ax.set(title=f"{family}, trained on loss_1-{number}", xlabel="layers", ylabel="log loss_i")
             curve = [row for row in selected if row["family"] == family]
-            for i in range(2, int(number) + 1):  # v_1 is constant and its loss falls off the picture
+            for i in range(2, int(number) + 1):  # v_1 is constant and its loss is off the chart
                 _curve(ax, curve, f"log_loss_{i}", plt.get_cmap("viridis")((i - 2) / 9), f"$v_{{{i}}}$")
             if curve:
                 ax.legend(fontsize="small", ncols=2)
@@ -117,13 +117,13 @@ def _finish(figure: plt.Figure, path: Path) -> None:
 def constructed(family: str, target: str, number: int = NODES) -> dict[str, list[float]]:
     """Compute the log loss of the paper's constructions for 1, 2, ... layers, on fixed graphs of the family.
 
-    Losses are blind to scale, so for L† and its root every B is divided by its Frobenius norm first, as the trained
-    transformers do; the constructions are then built for the range of eigenvalues over all graphs.
+    Losses are scale-invariant, so for L† and its root every B is first divided by its Frobenius norm, as in the trained
+    transformers; the constructions are then built for the range of eigenvalues over all graphs.
 
     Args:
         family: FC or CSL.
         target: electric, resistive, heat or eigenvectors.
-        number: eigenvectors from the smallest.
+        number: number of smallest eigenvectors.
 
     Returns:
         Name of the construction -> one number per number of layers.

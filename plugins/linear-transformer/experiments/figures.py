@@ -3,11 +3,11 @@
     python plugins/linear-transformer/experiments/figures.py --recipe reduced --output runs/electric-flow
     python plugins/linear-transformer/experiments/figures.py --recipe published --figures 1 --seeds 3 --output runs/fig1
 
-`--demands released` centres demands for the heat kernel alone, as the authors' notebooks do, and `--stack frozen` is
-their other stack (see `LinearTransformer`); each variant has its own picture, named after it.
+`--demands released` centres demands only for the heat kernel, as in the authors' notebooks, and `--stack frozen` is
+their other stack (see `LinearTransformer`); each variant has its own figure, named after it.
 
-Every point is a run of graphbench's own parser, data, module and trainer. A point that `points.csv` holds already is
-not trained again, so the command can be stopped at any time and given once more. `--draw-only` trains nothing.
+Every point is a run of graphbench's own parser, data, module and trainer. A point that is already in `points.csv` is
+not trained again, so you can stop the command at any time and run it again. `--draw-only` trains nothing.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def _single(name: str) -> bool:
 
 
 def rows(path: Path) -> list[dict[str, str]]:
-    """Read the trained points, as text; none without a file."""
+    """Read the trained points, as text; empty without a file."""
     if not path.is_file():
         return []
     with path.open(newline="", encoding="utf-8") as file:
@@ -114,7 +114,7 @@ def append(path: Path, row: dict[str, Any]) -> None:
 
 
 def sweep(wanted: list[Point], path: Path, extra: list[str]) -> None:
-    """Train the points that the CSV lacks, one after the other."""
+    """Train the points missing from the CSV, one after the other."""
     done = {tuple(row[name] for name in KEY) for row in rows(path)}
     missing = [point for point in wanted if tuple(map(str, dataclasses.astuple(point))) not in done]
     log.info("%d points, %d of them to train", len(wanted), len(missing))

@@ -20,12 +20,12 @@ class Recipe:
     """Length and learning rate of the training of points.
 
     Args:
-        folder: of the configurations, below `configs`.
+        folder: folder of the configurations, below `configs`.
         steps: optimizer steps by number of layers, for maps.
-        eigenvector_steps: for eigenvectors.
+        eigenvector_steps: the same for eigenvectors.
         lr: learning rate of maps is the smaller of this over the number of layers and `largest_lr`.
         largest_lr: see `lr`.
-        general_too: the general form learns eigenvectors at that rate too, not at the configuration's.
+        general_too: the general form also learns eigenvectors at that rate, not at the configuration's.
         drops: number of times the rate is halved, at equal distances; 0 leaves the configuration's schedule.
     """
 
@@ -38,7 +38,7 @@ class Recipe:
     drops: int = 5
 
 
-#: "published": appendix 13 and the authors' code. "reduced": one core does figure 1 in about an hour.
+#: "published": appendix 13 and the authors' code. "reduced": figure 1 takes about an hour on one core.
 RECIPES = {
     "published": Recipe(
         folder="",
@@ -69,10 +69,10 @@ class Point:
         target: electric, resistive, heat or eigenvectors.
         num_eigenvectors: trained on loss_1 to this one; 0 for maps.
         num_layers: L.
-        seed: of weights and graphs.
+        seed: seed of weights and graphs.
         recipe: key of `RECIPES`.
-        centred: demands add up to 0.
-        frozen: the stack `[B, Ψ]` in which no layer changes B and all of it has one Frobenius norm.
+        centred: demands sum to 0.
+        frozen: the stack `[B, Ψ]`, in which no layer changes B and one Frobenius norm applies to all.
     """
 
     figure: int
@@ -143,7 +143,7 @@ def points(
         layers: numbers of layers.
         seeds: number of seeds.
         recipe: key of `RECIPES`.
-        centred_maps: those whose demands add up to 0.
+        centred_maps: maps whose demands sum to 0.
         frozen: see `Point`; for figure 1.
     """
     for seed in range(seeds):

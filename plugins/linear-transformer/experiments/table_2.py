@@ -2,11 +2,11 @@
 
     python plugins/linear-transformer/experiments/table_2.py --output runs/table-2 --starts 3 --overlay narrow
 
-As the authors do, every row is the best of `--starts` initialisations: each is trained for one epoch, and the seed with
-the best validation score is trained to the end. The published recipe keeps its rate within an epoch, so trials train at
-a constant rate. The run that follows begins with the epoch of its trial; only the seed is taken over. Each
-training is a `graphbench fit` and `graphbench test` in its own folder, so the command may be stopped at any time
-and given again. Other options of graphbench go on to every run.
+As in the paper, every row is the best of `--starts` initialisations: each is trained for one epoch, and the seed with
+the best validation score is trained fully. The published recipe keeps its learning rate within an epoch, so trials
+train at a constant rate. The run that follows repeats the epoch of its trial; only the seed is reused. Each training is
+a `graphbench fit` and `graphbench test` in a separate folder, so you can stop the command at any time and run it again.
+Other options of graphbench are passed to every run.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 from graphbench.experiments import Training, write_csv
 
 CONFIGS = Path(__file__).parents[1] / "configs"
-#: Row of the table -> end of the configuration's name, after the data's.
+#: Row of the table -> suffix of the configuration's name, after that of the data.
 ROWS = {
     "none": "gt",
     "LapPE": "gt-lappe",
@@ -27,7 +27,7 @@ ROWS = {
     "slots": "gt-linear-transformer",
     "walks": "gt-linear-transformer-equivariant",
 }
-#: Trials of a row have numbers `seed * _MAX_STARTS + start`, so that no two rows share one.
+#: Trials of a row have numbers `seed * _MAX_STARTS + start`, so no two rows share one.
 _MAX_STARTS = 100
 _TRIAL = ("--trainer.max_epochs=1", "--model.schedule.name=constant", "--model.schedule.warmup=0")
 
@@ -55,10 +55,10 @@ def train_row(
     Args:
         data: ZINC or QM9.
         row: a key of `ROWS`.
-        seed: of the row.
-        starts: initialisations to choose from.
+        seed: seed of the row.
+        starts: number of initialisations to choose from.
         output: folder of all runs.
-        overlays: files to lay over the configuration.
+        overlays: files merged over the configuration.
         options: further options of `graphbench fit`.
 
     Returns:

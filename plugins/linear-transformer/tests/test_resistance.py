@@ -88,7 +88,7 @@ def test_a_path_has_its_length(num_nodes, method):
 
 
 def test_too_few_layers_are_refused_with_the_number_that_is_enough():
-    with pytest.raises(BadInput, match=r"num_layers=8 is too few for this graph, and 15 are enough"):
+    with pytest.raises(BadInput, match=r"num_layers=8 is too few for this graph; 15 are enough"):
         effective_resistances(path(24), 24, num_layers=8)
     effective_resistances(path(24), 24, num_layers=15)
 
@@ -165,9 +165,9 @@ def test_resistances_beyond_float64_are_refused(method):
 def test_options_that_do_not_fit_are_refused():
     cases = [
         ({"method": "sparse"}, "method must be one of"),
-        ({"method": "direct", "num_layers": 3}, "num_layers belongs to"),
+        ({"method": "direct", "num_layers": 3}, "num_layers needs method=.layers."),
         ({"tolerance": 0.0}, "positive tolerance"),
-        ({"pairs": torch.tensor([[0], [3]])}, "pairs name nodes 0 to 3"),
+        ({"pairs": torch.tensor([[0], [3]])}, "pairs contain nodes 0 to 3"),
         ({"pairs": torch.tensor([0, 1])}, "pairs must be integers"),
     ]
     for options, message in cases:

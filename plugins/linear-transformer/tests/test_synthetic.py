@@ -235,7 +235,7 @@ def test_what_does_not_fit_says_so():
     ):
         with pytest.raises(BadInput, match=message):
             LinearTransformer(MAPS, **options)
-    with pytest.raises(BadInput, match="how many nodes"):
+    with pytest.raises(BadInput, match="number of nodes"):
         LinearTransformer(dataclasses.replace(MAPS, max_nodes=None))
     with pytest.raises(BadInput, match="eigenvectors"):
         LinearTransformer(dataclasses.replace(VECTORS, num_targets=9))

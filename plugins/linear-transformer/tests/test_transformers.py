@@ -251,7 +251,7 @@ def test_compiled_transformer_agrees():
         (lambda: EfficientTransformer(1, 2, incidence_norm="l1"), "incidence_norm must be one of"),
         (lambda: GeneralTransformer(1, 4, 2)(torch.rand(3, 5), torch.rand(3, 2)), "made for 4 edges and 2 features"),
         (lambda: GeneralTransformer(1, 4, 2)(torch.rand(3, 4), torch.rand(4, 2)), "of the same nodes"),
-        (lambda: EfficientTransformer(1, 2)(torch.rand(3, 4), torch.rand(3, 2).double()), "give both one dtype"),
+        (lambda: EfficientTransformer(1, 2)(torch.rand(3, 4), torch.rand(3, 2).double()), "use one dtype for both"),
     ],
 )
 def test_bad_input_of_transformers_is_refused(call, message):

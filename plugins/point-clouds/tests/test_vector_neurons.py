@@ -110,7 +110,7 @@ def test_clouds_that_are_not_in_space_are_refused():
     spec = tiny_spec(kind="coordinates")
     check_space("VN", spec)
     object.__setattr__(spec, "coordinates", 2)
-    with pytest.raises(BadInput, match=r"VN turns with clouds in space: it needs 3 coordinates, and .* has 2"):
+    with pytest.raises(BadInput, match=r"VN rotates with clouds in space: it needs 3 coordinates, but .* has 2"):
         check_space("VN", spec)
 
 

@@ -100,7 +100,7 @@ def test_longer_sequences_than_there_is_room_for_are_refused(spec, batch_of):
 
 def test_length_is_that_of_the_benchmark_unless_it_is_given(spec):
     assert SequenceModel(spec, 8, [], None, positions="learned").positions.table.shape[0] == spec.max_nodes + 1
-    with pytest.raises(BadInput, match=r"max_length must be given: .* does not say how long its sequences are"):
+    with pytest.raises(BadInput, match=r"max_length must be given: .* does not specify the length"):
         longest_document(replace(spec, max_nodes=None), None)
 
 

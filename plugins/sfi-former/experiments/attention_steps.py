@@ -1,17 +1,17 @@
-"""Figure 4: attention by step of the iteration, DFi-Former beside SFi-Former, on PATTERN (generated graphs).
+"""Figure 4: attention by step of the iteration, of DFi-Former and SFi-Former, on PATTERN (generated graphs).
 
-Both models are trained as ordinary runs in OUTPUT/runs (what is finished is skipped, what was interrupted goes on), or
-finished runs are given. Then every chosen graph of the validation split is looked at in every layer:
+Both models are trained as ordinary runs in OUTPUT/runs (finished runs are skipped, interrupted ones resume), or
+finished runs are given. Then every chosen graph of the validation split is analysed in every layer:
 
 - OUTPUT/steps.csv: per graph, layer, head and number of steps the share of exact zeros, the mean row sum, and the
   distance to the exact flow relative to its norm; the rows `exact` and `softmax` are the flow of SFi-Former and the
   attention of DFi-Former themselves;
 - OUTPUT/attention_steps/GRAPH_layer-LAYER.png: matrices of every head: the start, each number of steps, the exact flow
-  and what equation (13) makes of it with the adjacency matrix, then the two of DFi-Former.
+  and its result in equation (13) with the adjacency matrix, then the two of DFi-Former.
 
-As in the paper, colours are logarithms of the weights, and what is below 1e-8 is white; before the iteration has
-converged weights may be negative, and their absolute value counts. By default `overlays/pattern-short.yaml` is laid
-over the configurations; with --published they stay as they are.
+As in the paper, colours are logarithms of the weights, and values below 1e-8 are white; before the iteration has
+converged weights may be negative, and their absolute values are shown. By default `overlays/pattern-short.yaml` is
+merged over the configurations; with --published they are unchanged.
 
     python plugins/sfi-former/experiments/attention_steps.py --output runs/steps --epochs 6
     python plugins/sfi-former/experiments/attention_steps.py --output runs/steps --sfi runs/pattern/runs/sfi-former-0 \
@@ -43,7 +43,7 @@ MODELS: dict[str, list[Path]] = {
     "dfi-former": [CONFIGS / "pattern.yaml", CONFIGS / "overlays" / "dense.yaml"],
 }
 STEPS = (0, 1, 2, 5, 10, 20, 50, 200)
-#: Weights below are white; the largest that a row of flows can have is 1, and so is the end of the scale.
+#: Weights below are white; the scale ends at 1, the largest weight that a row of flows can have.
 LEAST = 1e-8
 
 
@@ -52,9 +52,9 @@ def training(model: str, seed: int, epochs: int = 6, published: bool = False, ex
 
     Args:
         model: a key of `MODELS`.
-        seed: of weights, dropout and order of the data; the graphs are the same.
-        epochs: of training.
-        published: without the short recipe.
+        seed: seed of weights, dropout and order of the data; the graphs are the same.
+        epochs: epochs of training.
+        published: omit the short recipe.
         extra: further options of `graphbench fit`; they come last.
     """
     return Training(
@@ -146,14 +146,14 @@ def write(output: Path, graphs: Sequence[int], sfi: list[list[FlowSteps]], dfi: 
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Train what is missing, look and draw."""
+    """Train missing runs, analyse and draw."""
     parser = argparse.ArgumentParser(
         description="Attention by step of the iteration on PATTERN (generated); other options go to graphbench fit.",
         allow_abbrev=False,
     )
     parser.add_argument("--output", type=Path, required=True)
-    parser.add_argument("--sfi", type=Path, help="a finished run of SFi-Former, which is not trained then")
-    parser.add_argument("--dfi", type=Path, help="a finished run of DFi-Former, likewise")
+    parser.add_argument("--sfi", type=Path, help="a finished run of SFi-Former, instead of training")
+    parser.add_argument("--dfi", type=Path, help="a finished run of DFi-Former, instead of training")
     parser.add_argument("--graphs", nargs="+", type=int, default=[0, 1], help="rows of the validation split")
     parser.add_argument("--steps", nargs="+", type=int, default=list(STEPS), help="numbers of steps; 0 is the start")
     parser.add_argument("--start", default="uniform", choices=["uniform", "scaled", "dense", "zeros"])

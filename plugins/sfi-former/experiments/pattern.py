@@ -1,21 +1,21 @@
 """SFi-Former, GPS and GatedGCN on PATTERN (generated graphs), several seeds, with the gradient norm of every step.
 
-Every training is an ordinary `graphbench fit` and `graphbench test` in a folder of its own under OUTPUT/runs. What is
-finished is skipped and what was interrupted goes on, so the command may be stopped at any time and given again, also
-for other models or seeds. After each training it writes, of everything finished in OUTPUT so far,
+Every training is an ordinary `graphbench fit` and `graphbench test` in a separate folder under OUTPUT/runs. Finished
+runs are skipped and interrupted ones resume, so you can stop the command at any time and run it again, also for other
+models or seeds. After each training it writes, for all finished runs in OUTPUT,
 
-- OUTPUT/pattern.csv: one row per model and seed: parameters, epochs, class accuracy on validation and test, how they
-  were obtained, median and largest norm of the gradient before clipping over all steps;
+- OUTPUT/pattern.csv: one row per model and seed: parameters, epochs, class accuracy on validation and test, provenance,
+  median and largest norm of the gradient before clipping over all steps;
 - OUTPUT/gradient_norms.csv: per run and epoch the median and largest norm;
 - OUTPUT/records: a record of each run, for `graphbench reproduce --page`;
 
-and of each run `diagnostics/gradient_norm.csv` in its folder has every step.
+`diagnostics/gradient_norm.csv` in the folder of each run has every step.
 
 - `sfi-former`, `gps`: the published configurations;
 - `gatedgcn`: that of SFi-Former without attention and adjacency matrix, as a control.
 
-By default `overlays/pattern-short.yaml` is laid over them: higher rate, smaller batches, a schedule by steps. With
---published the configurations stay as they are, but for the number of epochs.
+By default `overlays/pattern-short.yaml` is merged over them: a higher rate, smaller batches, a schedule by steps. With
+--published only the number of epochs of the configurations changes.
 
     python plugins/sfi-former/experiments/pattern.py --output runs/pattern --epochs 6 --seeds 0 1 2
     python plugins/sfi-former/experiments/pattern.py --output runs/pattern --models gps --seeds 3
@@ -38,7 +38,7 @@ CONFIGS = PLUGINS / "sfi-former" / "configs"
 SHORT = CONFIGS / "overlays" / "pattern-short.yaml"
 NORMS = "graphbench_sfi_former.GradientNorm"
 
-#: What models are called in records.
+#: Names of models in records.
 NAMES = {
     "sfi-former": "SFi-Former",
     "gps": "GPS",
@@ -60,9 +60,9 @@ def training(model: str, seed: int, epochs: int = 6, published: bool = False, ex
 
     Args:
         model: a key of `MODELS`.
-        seed: of weights, dropout and order of the data; the graphs are the same.
-        epochs: of training.
-        published: without the short recipe.
+        seed: seed of weights, dropout and order of the data; the graphs are the same.
+        epochs: epochs of training.
+        published: omit the short recipe.
         extra: further options of `graphbench fit`; they come last.
     """
     configs, options = MODELS[model]
@@ -77,7 +77,7 @@ def training(model: str, seed: int, epochs: int = 6, published: bool = False, ex
 
 
 def finished_runs(output: Path) -> list[Training]:
-    """List the trained and tested runs in OUTPUT, whatever call made them, in the order of `MODELS`, then by seed."""
+    """List all trained and tested runs in OUTPUT, from any call, in the order of `MODELS`, then by seed."""
     return [training(model, seed) for model in MODELS for seed in finished_seeds(output, training(model, 0))]
 
 
@@ -109,7 +109,7 @@ def norm_rows(run: Training, output: Path) -> Iterator[dict[str, Any]]:
 
 
 def collect(output: Path) -> None:
-    """Write the tables of what is finished."""
+    """Write the tables of finished runs."""
     runs = finished_runs(output)
     write_csv(output / "pattern.csv", [score_row(run, output) for run in runs])
     write_csv(output / "gradient_norms.csv", [row for run in runs for row in norm_rows(run, output)])
@@ -124,7 +124,7 @@ def collect(output: Path) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Train what is missing and collect after each."""
+    """Train missing runs and collect after each."""
     parser = argparse.ArgumentParser(
         description="SFi-Former, GPS and GatedGCN on PATTERN (generated graphs); other options go to graphbench fit.",
         allow_abbrev=False,

@@ -249,7 +249,7 @@ def test_given_frictions_and_a_given_graph(graphs):
         torch.testing.assert_close(matrix, sparse_flow(resistance, friction[graph, :, :n, :n], 2.0 / n, None, mask))
         assert not matrix[~mask.expand_as(matrix)].any()
     for wrong, given in ((layer, None), (make(), friction)):
-        with pytest.raises(BadInput, match="takes friction"):
+        with pytest.raises(BadInput, match="needs friction"):
             wrong(x, batch, layout, allowed, given)
 
 

@@ -1,10 +1,10 @@
 """Figure 5 of the paper: seconds of inference on the test split of ModelNet40, in batches of 32 clouds.
 
-Nothing is trained: weights are initial ones, and clouds are random, of as many points as the data have, since neither
-changes what is computed. Models take turns, round by round, on one batch in evaluation without gradients; the seconds
-of the split are the median seconds of a batch times the number of batches. Loading and moving of data are not counted.
-The seconds are those of this machine: of its first GPU, or else CPU seconds of one thread, which other programs disturb
-less; the paper's are of an A100.
+Nothing is trained: weights are initial, and clouds are random, with as many points as the data, since neither changes
+the computation. Models alternate in each round, on one batch in evaluation without gradients; the seconds of the split
+are the median seconds of a batch times the number of batches. Loading and moving data are not included. The seconds are
+from this machine: its first GPU, or else CPU seconds of one thread, which other programs disturb less; the paper's are
+from an A100.
 
     python plugins/sft/experiments/figure_5.py --output runs/sft       # writes runs/sft/figure_5.csv
     graphbench reproduce sft/figure-5 --output runs/papers             # the same, drawn
@@ -61,8 +61,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Write the seconds."""
     parser = argparse.ArgumentParser(description="Seconds of inference on ModelNet40's test split, as in figure 5.")
     parser.add_argument("--output", type=Path, required=True, help="folder of figure_5.csv")
-    parser.add_argument("--clouds", type=int, default=CLOUDS, help=f"in a batch (default: {CLOUDS}, the paper's)")
-    parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"timed (default: {ROUNDS}), after one that is not")
+    parser.add_argument("--clouds", type=int, default=CLOUDS, help=f"clouds per batch (default: {CLOUDS}, the paper's)")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"timed rounds (default: {ROUNDS}), after a warm-up")
     options = parser.parse_args(arguments)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     if device == "cpu":

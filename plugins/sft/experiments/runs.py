@@ -1,21 +1,21 @@
-"""Trained evidence for SFT by a reduced recipe: against a dense transformer, figure 6 and figure 7 of the paper.
+"""Train SFT with a reduced recipe: comparison with a dense transformer, figures 6 and 7 of the paper.
 
 Every training is an ordinary `graphbench fit` and `test` in its own folder under OUTPUT/runs, from a file of
-`plugins/sft/configs/reduced` with overlays of `plugins/sft/configs/overlays`. Finished runs are skipped and
-interrupted ones go on, so the command may be stopped at any time and given again, also for other models or seeds. After
-each training it writes, of everything finished in OUTPUT so far,
+`plugins/sft/configs/reduced` with overlays of `plugins/sft/configs/overlays`. Finished runs are skipped and interrupted
+ones resume, so you can stop the command at any time and run it again, also for other models or seeds. After each
+training it writes, for all finished runs in OUTPUT,
 
-- OUTPUT/runs.csv: one row per training, with parameters, scores and how they were obtained;
+- OUTPUT/runs.csv: one row per training, with parameters, scores and provenance;
 - OUTPUT/convergence.csv and .png: figure 6, scores by epoch of maxout with leaky ReLU, softmax of dot products, and a
   dense transformer without relative terms;
 - OUTPUT/sampling.csv and .png: figure 7, scores on Solids by epoch and sampling rate;
-- OUTPUT/evaluation.csv: test scores of the same weights by evaluation, as trained and by the plain top k.
+- OUTPUT/evaluation.csv: test scores of the same weights by evaluation, as trained and with the plain top k.
 
 Scores and epochs in all other tables are those of the default evaluation, as trained.
 
     python plugins/sft/experiments/runs.py --output runs/sft
     python plugins/sft/experiments/runs.py --output runs/sft --benchmarks solids --models sft dense --seeds 1 2
-    python plugins/sft/experiments/runs.py --output runs/trial --trainer.max_epochs 2    # to all trainings
+    python plugins/sft/experiments/runs.py --output runs/trial --trainer.max_epochs 2    # for all trainings
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ POINTS = 128
 RATES = {"sft-6": 0.0625, "sft-12": 0.125, "sft": 0.25, "sft-50": 0.5, "sft-100": 1.0}
 
 
-#: Benchmark -> model -> changes of its recipe: names of overlays, then options. `softmax` samples as SFT does
-#: and attends by a softmax of dot products; `dense` is the transformer of the same width and depth that attends so to
-#: all tokens, without relative terms: positions and coordinates enter its tokens, places of atoms by random walks.
+#: Benchmark -> model -> changes of its recipe: names of overlays, then options. `softmax` samples like SFT and attends
+#: with a softmax of dot products; `dense` is a transformer of the same width and depth that attends like this to all
+#: tokens, without relative terms: positions and coordinates enter its tokens, places of atoms as random walks.
 MODELS: dict[str, dict[str, tuple[str, ...]]] = {
     "solids": {
         "sft": (),
@@ -63,7 +63,7 @@ MODELS: dict[str, dict[str, tuple[str, ...]]] = {
         "sft-walks": ("random-walks",),
     },
 }
-#: Curves of figure 6 and their names in it; on Solids the first two with terms of pairs besides, as in the paper.
+#: Curves of figure 6 and their names in it; on Solids the first two also with pair terms, as in the paper.
 CONVERGENCE = {
     "sft": "maxout, leaky ReLU",
     "softmax": "softmax of dot products",
@@ -79,7 +79,7 @@ def training(benchmark: str, model: str, seed: int, extra: Sequence[str] = ()) -
     Args:
         benchmark: a key of `MODELS`.
         model: one of its models.
-        seed: of weights, sampling and order of the data; the data are the same.
+        seed: seed of weights, sampling and order of the data; the data are the same.
         extra: further options.
     """
     changes = MODELS[benchmark][model]
@@ -126,7 +126,7 @@ def curve_rows(run: Training, output: Path) -> Iterator[dict[str, Any]]:
 
 
 def sampling_rows(run: Training, output: Path) -> Iterator[dict[str, Any]]:
-    """Yield `curve_rows` with the sampling rate in front and the test score behind."""
+    """Yield `curve_rows` with the sampling rate before and the test score after."""
     test = run.row(output)["test"]
     for row in curve_rows(run, output):
         yield {"rate": RATES[run.facts["model"]], **row, "test": test}
@@ -173,7 +173,7 @@ def draw_sampling(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
 
 
 def score_by_topk(folder: Path) -> None:
-    """Test the weights of a finished run by top k as well, in a copy of its folder, `NAME.topk`."""
+    """Also test the weights of a finished run with top k, in a copy of its folder, `NAME.topk`."""
     copy = folder.with_name(f"{folder.name}.topk")
     if "test" in results(copy):
         return
@@ -218,7 +218,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--benchmarks", nargs="+", choices=list(MODELS), default=list(MODELS))
-    parser.add_argument("--models", nargs="+", choices=names, default=names, help="those that a benchmark has")
+    parser.add_argument("--models", nargs="+", choices=names, default=names, help="models, if the benchmark has them")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
     options, extra = parser.parse_known_args(arguments)
     for seed in options.seeds:

@@ -1,13 +1,13 @@
-"""Table 7 of the paper: operations of the parts of a layer by sampling rate, in a second on a CPU.
+"""Table 7 of the paper: operations of the parts of a layer by sampling rate; takes a second on a CPU.
 
-Two clouds of 1,024 tokens of width 256 with 16 heads, as for the printed numbers, through one
-layer in evaluation by the plain top k, which maps relative features once. Matrix products count, two operations for
-each product and sum; element-wise work does not. So `sampling` lacks the layer norm before the scores, for
-which the paper's tool seems to count five operations a number, and `remainder`, the rest of the attention, holds the
-product of weights and values, which the paper's remainder does not.
+Two clouds of 1,024 tokens of width 256 with 16 heads, as for the published numbers, pass through one layer in
+evaluation with the plain top k, which maps relative features once. Only matrix products count, with two operations for
+each product and sum; element-wise work does not. So `sampling` lacks the layer norm before the scores, for which the
+paper's tool seems to count five operations per number, and `remainder`, the rest of the attention, includes the product
+of weights and values, unlike the paper's remainder.
 
     python plugins/sft/experiments/table_7.py --output runs/sft        # writes runs/sft/table_7.csv
-    graphbench reproduce sft/table-7 --output runs/papers              # the same, beside the printed values
+    graphbench reproduce sft/table-7 --output runs/papers              # the same, with the published values
 """
 
 from __future__ import annotations

@@ -329,5 +329,5 @@ def test_bad_options_of_attention_are_refused():
     layout = make_layout()
     with pytest.raises(BadInput, match="relation_dim needs relations"):
         make(relation_dim=2)(draw(sum(SIZES), DIM), layout)
-    with pytest.raises(BadInput, match="without takes none"):
+    with pytest.raises(BadInput, match="without accepts none"):
         make()(draw(sum(SIZES), DIM), layout, edge_relations(*make_edges(), layout))

@@ -1,6 +1,6 @@
-"""Attention of Graphormer and SAT with biased logits or structural queries and keys, and remedies for depth.
+"""Attention of Graphormer and SAT with biased logits or structural queries and keys, and extensions for depth.
 
-DeepGraph (Zhao et al., ICLR 2023, section 6.5) deepens both by gate fusion of all layers, re-attention and activation
+DeepGraph (Zhao et al., ICLR 2023, section 6.5) deepens both with gate fusion of all layers, re-attention and activation
 checkpointing.
 
 Legend: T tokens of all graphs, B graphs of a block, N padded tokens, H heads, d head width, dim = H d.
@@ -21,27 +21,27 @@ from graphbench import LayerTrace, Traced
 from graphbench.errors import BadInput, check_choice, check_divides
 from graphbench.nn import BatchNorm, DenseLayout, attend_within_graphs, attention_weights, mixed_values
 
-#: How attention holds graphs of different sizes on a card.
+#: How attention stores graphs of different sizes on a GPU.
 Padding = Literal["padded", "packed"]
 
 
 class StructuredAttention(Traced):
     """`out_i = W^O concat_h(sum_j softmax_j(q_i . k_j / sqrt(d) + bias_ij) v_j) + b^O`.
 
-    Queries and keys are maps of `structure` if given, values always of the tokens. `4 dim^2` parameters and
-    `4 dim` biases, of which `bias=False` leaves `dim`. Without re-attention the fused kernel does the work.
+    Queries and keys are maps of `structure` if given, values always of the tokens. `4 dim^2` parameters and `4 dim`
+    biases, or `dim` biases with `bias=False`. Without re-attention the fused kernel is used.
 
-    A trace holds the values `x W^V W^O`. It has no matrices under re-attention,
-    whose weights are neither positive nor do they sum to one.
+    A trace contains the values `x W^V W^O`. It has no matrices with re-attention, whose weights may be negative and do
+    not sum to one.
 
     Args:
         dim: width of the tokens.
         num_heads: heads H; must divide `dim`.
         dropout: probability of dropping an attention weight.
-        bias: give the maps to queries, keys and values a bias.
+        bias: use biases in the maps to queries, keys and values.
         re_attention: let heads exchange their weights, see `ReAttention`.
-        extra_tokens: tokens of every graph that are no nodes, behind them; for traces.
-        attention: padded or packed; packed: on a card by a kernel that pads nothing, see `attend_within_graphs`.
+        extra_tokens: tokens of every graph that are not nodes, after the nodes; for traces.
+        attention: padded or packed; packed: on a GPU by a kernel without padding, see `attend_within_graphs`.
 
     Raises:
         BadInput: `num_heads` does not divide `dim`, or packed attention meets re-attention, which needs all weights.
@@ -60,11 +60,11 @@ class StructuredAttention(Traced):
         super().__init__()
         check_choice("attention", attention, get_args(Padding))
         if re_attention and attention == "packed":
-            raise BadInput("re_attention needs all weights, which attention=packed never holds; leave out one of them.")
+            raise BadInput("re_attention needs all weights, which attention=packed never stores; omit one of them.")
         check_divides("num_heads", num_heads, "hidden_dim", dim)
         self.num_heads, self.dropout, self.extra_tokens = num_heads, dropout, extra_tokens
         self.packed = attention == "packed"
-        # Two products, since queries and keys may read other rows than values do (SAT's structure).
+        # Two products, since queries and keys may read different rows than values (SAT's structure).
         self.qk_map = nn.Linear(dim, 2 * dim, bias=bias)  # W^Q and W^K
         self.v_map = nn.Linear(dim, dim, bias=bias)  # W^V
         self.out_map = nn.Linear(dim, dim)  # W^O
@@ -81,9 +81,9 @@ class StructuredAttention(Traced):
 
         Args:
             x: tokens `[T, dim]`.
-            layout: of the tokens in padded graphs.
+            layout: layout of the tokens in padded graphs.
             biases: `layout.block_biases(bias)`; None for no bias.
-            structure: input of queries and keys `[T, dim]`; the tokens when left out.
+            structure: input of queries and keys `[T, dim]`; by default the tokens.
         """
         qkv = torch.cat([self.qk_map(x if structure is None else structure), self.v_map(x)], dim=-1)
         if self.re_attention is None:
@@ -103,7 +103,7 @@ class StructuredAttention(Traced):
         layout: DenseLayout,
         biases: Sequence[Tensor | None] | None,
     ) -> list[Tensor]:
-        """Return the mixed values `[B, H, N, d]` of each block under re-attention."""
+        """Return the mixed values `[B, H, N, d]` of each block with re-attention."""
         biases = layout.block_biases() if biases is None else biases
         weights = [attention_weights(q, k, bias) for (q, k, _), bias in zip(blocks, biases, strict=True)]
         # Before the exchange, as in DeepViT's code: other heads may refill an entry that one head drops.
@@ -133,7 +133,7 @@ class StructuredAttention(Traced):
             attention=matrices,
             num_nodes=layout.ptr.diff() - self.extra_tokens,
             input=x,
-            substructure=none if self.extra_tokens else None,  # a graph token is no substructure
+            substructure=none if self.extra_tokens else None,  # a graph token is not a substructure
         )
 
 
@@ -166,8 +166,8 @@ def _drop_gate_bias(module: nn.Module, state: dict[str, Any], prefix: str, *_: A
 class ReAttention(nn.Module):
     """Exchange of attention weights between heads (Zhou et al., "DeepViT", arXiv 2103.11886, section 4.2).
 
-    `A'_h = BN_h(sum_g Theta_hg A_g + b_h) / sqrt(d)`, in the form that DeepGraph's code deepens Graphormer with: the
-    norm sees all real pairs of tokens, never padding. `H^2 + 3 H` parameters.
+    `A'_h = BN_h(sum_g Theta_hg A_g + b_h) / sqrt(d)`, in the form that DeepGraph's code uses to deepen Graphormer: the
+    norm includes all real pairs of tokens, never padding. `H^2 + 3 H` parameters.
 
     Args:
         num_heads: heads H.
@@ -203,13 +203,13 @@ class ReAttention(nn.Module):
 
 
 def run_layer(layer: nn.Module, *inputs: object, checkpointing: bool) -> Tensor:
-    """Run a layer, by gradient checkpointing if wanted, and return its tokens.
+    """Run a layer, optionally with gradient checkpointing, and return its tokens.
 
-    While a trace listens no layer is recomputed, as the trace would hear it twice. Running statistics of norms are
+    While a trace records no layer is recomputed, since the trace would record it twice. Running statistics of norms are
     updated in the first pass only.
 
     Args:
-        layer: returns tokens `[T, dim]`.
+        layer: layer that returns tokens `[T, dim]`.
         inputs: its arguments.
         checkpointing: recompute the layer in the backward pass.
     """
@@ -228,10 +228,10 @@ def run_layer(layer: nn.Module, *inputs: object, checkpointing: bool) -> Tensor:
 
 @contextmanager
 def _fixed_statistics(layer: nn.Module) -> Iterator[None]:
-    """Freeze the running statistics of batch norms in `layer`, which still normalise by the batch."""
+    """Freeze the running statistics of batch norms in `layer`, which still normalise with batch statistics."""
     norms = [part for part in layer.modules() if isinstance(part, nn.BatchNorm1d)]
     saved = [(norm.momentum, norm.num_batches_tracked) for norm in norms]
-    # With momentum 0 running means and variances stay as they are; the counter is added to in place, hence a copy.
+    # With momentum 0 running means and variances do not change; the counter is updated in place, hence a copy.
     for norm in norms:
         norm.momentum = 0.0
         if norm.num_batches_tracked is not None:

@@ -1,8 +1,8 @@
-"""Exphormer: attention along edges, along an expander graph, and to and from virtual nodes, inside GPS.
+"""Exphormer: attention along edges, along an expander graph, and to and from virtual nodes, within GPS.
 
 Shirzad et al., "Exphormer: Sparse Transformers for Graphs", ICML 2023, arXiv 2303.06147.
 
-Legend: N nodes, B graphs, V virtual nodes of each, I interactions; node i attends to node j along interaction j -> i.
+Legend: N nodes, B graphs, V virtual nodes per graph, I interactions; node i attends to node j along interaction j -> i.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ class Interactions:
 
 
 class ExphormerAttention(nn.Module):
-    """Attention along interactions, steered by their vectors; `4 dim^2` parameters.
+    """Attention along interactions, modulated by their vectors; `4 dim^2` parameters.
 
         s_ij = sum_d (Q x_i) * (K x_j) * (E e_ij) / sqrt(d)       x'_i = sum_j softmax_j(clamp(s_ij, -5, 5)) V x_j
 
-    per head and without biases. There is neither a map after it nor dropout of weights, as in the authors' code, whose
-    denominator has 1e-6 more. Virtual nodes are replaced by the sums they gather.
+    per head and without biases. As in the authors' code there is neither a map after it nor dropout of weights; that
+    code adds 1e-6 to the denominator. Virtual nodes are replaced by the sums they receive.
 
     Args:
         dim: width of nodes and interactions.
@@ -73,7 +73,7 @@ class ExphormerAttention(nn.Module):
         rows = torch.cat([x, layout.virtual.to(x.dtype)])
         steer = self.edge_map(layout.edge)
         mixed, _, _ = attend_along_edges(self.qkv_map(rows), layout.index, steer, self.num_heads, _LARGEST_LOGIT)
-        # Bare sums, without residual, norm or feed-forward network: those of the GPS layer are for nodes alone.
+        # Sums without residual, norm or feed-forward network: the GPS layer has those only for nodes.
         layout.virtual = mixed[x.shape[0] :]
         return mixed[: x.shape[0]]
 
@@ -81,10 +81,10 @@ class ExphormerAttention(nn.Module):
 class Exphormer(GPSBackbone):
     """Exphormer (Shirzad et al., ICML 2023); defaults are the paper's CIFAR10 model without encodings.
 
-    The layers are those of GPS with a sparse global branch. It runs along the edges of the graph with the vectors that
-    the edge encoder gives them, along the edges of a random expander graph, which share one learned row, and between
-    all nodes and each virtual node, with one learned row per virtual node and direction. These vectors do not change
-    from layer to layer; virtual nodes start as learned rows.
+    The layers are those of GPS with a sparse global branch. It attends along the edges of the graph, with the vectors
+    of the edge encoder; along the edges of a random expander graph, which share one learned row; and between all nodes
+    and each virtual node, with one learned row per virtual node and direction. These vectors are the same in all
+    layers; virtual nodes start as learned rows.
 
     Time and memory: `B L (N + E) (d^2 + H)`, `B L (N + E) (d + H)`.
 
@@ -95,7 +95,7 @@ class Exphormer(GPSBackbone):
         num_heads: heads of the attention (and of the local layer GAT); must divide `hidden_dim`.
         local_layer: GatedGCN, GINE, GCN, GAT or none.
         expander_degree: permutations d of the expander, whose nodes have 2 d edges; 0: no expander.
-        expander_seed: gives other expanders; beside it each graph decides its own, see `ExpanderEdges`.
+        expander_seed: selects the expanders, which also depend on the graph, see `ExpanderEdges`.
         num_virtual_nodes: virtual nodes of each graph.
         dropout: probability of every dropout.
         norm: batch, layer or none.
@@ -148,7 +148,7 @@ class Exphormer(GPSBackbone):
             self.edge_encoder = EdgeEncoder(spec, hidden_dim, categorical)
         self.edge_dim = hidden_dim
         self.encodings = (ExpanderEdges(expander_degree, expander_seed),) if expander_degree else ()
-        # From N(0, 1), like the rows of `nn.Embedding` that they are in the authors' code.
+        # From N(0, 1), since they are rows of `nn.Embedding` in the authors' code.
         self.expander_row = nn.Parameter(torch.randn(hidden_dim)) if expander_degree else None
         self.virtual_nodes = nn.Parameter(torch.randn(num_virtual_nodes, hidden_dim))
         self.to_virtual = nn.Parameter(torch.randn(num_virtual_nodes, hidden_dim))
@@ -160,7 +160,7 @@ class Exphormer(GPSBackbone):
         x, edge = self.node_encoder(batch), self.edge_encoder(batch)
         distances = self._distances(batch)
         interactions = self._interactions(batch, edge)
-        for layer in self.layers:  # a GPS layer hands the layout to its attention and does not look into it
+        for layer in self.layers:  # a GPS layer passes the layout to its attention
             x, edge = layer(x, edge, batch, cast(DenseLayout, interactions), distances)
         return Representation(node=x, edge=edge)
 

@@ -1,4 +1,4 @@
-"""GPS: any local layer beside any global attention in every layer, with the attention of Performer and of BigBird.
+"""GPS: any local layer in parallel with any global attention, including those of Performer and BigBird.
 
 Rampasek et al., NeurIPS 2022, arXiv 2205.12454; Choromanski et al., "Rethinking Attention with Performers", ICLR 2021,
 arXiv 2009.14794, section 2.2; Zaheer et al., "Big Bird: Transformers for Longer Sequences", NeurIPS 2020,
@@ -42,7 +42,7 @@ _ROWS = 256
 class GPS(GPSBackbone):
     """GPS (Rampasek et al., NeurIPS 2022, arXiv 2205.12454); defaults are the paper's ZINC model without encodings.
 
-    The layer is `graphbench.nn.GPSLayer`. For another global attention subclass `graphbench.nn.GPSBackbone`.
+    The layer is `graphbench.nn.GPSLayer`. To use a different global attention, subclass `graphbench.nn.GPSBackbone`.
 
     Time and memory: `B L ((N + E) d^2 + N^2 (d + H))`, `B L ((N + E) d + H N^2)`.
 
@@ -52,17 +52,17 @@ class GPS(GPSBackbone):
         num_layers: GPS layers.
         num_heads: heads of the global attention (and of the local layer GAT); must divide `hidden_dim`.
         local_layer: GatedGCN, GINE, GCN, GAT or none.
-        attention: Transformer (softmax), packed (the same, but on a card by a kernel that pads nothing, see
-            `attend_within_graphs`; its speed was measured on no card yet), Performer (linear, see `PerformerBranch`),
-            BigBird (a whole sparse layer, see `BigBirdBranch`) or none.
-        dropout: probability of every dropout but that of attention weights.
-        attention_dropout: probability of dropping an attention weight; for Performer an entry of its output.
-            BigBird drops none, here as in GraphGPS.
+        attention: Transformer (softmax), packed (the same, but on a GPU by a kernel without padding, see
+            `attend_within_graphs`; its speed has not been measured on a GPU yet), Performer (linear, see
+            `PerformerBranch`), BigBird (a whole sparse layer, see `BigBirdBranch`) or none.
+        dropout: probability of every dropout except that of attention weights.
+        attention_dropout: probability of dropping an attention weight; for Performer an entry of its output. BigBird
+            drops none, as in GraphGPS.
         norm: batch, layer or none.
         positional_encoders: outputs are concatenated to the node features, which get the remaining width.
         gate_encoder: positions whose distances gate the edges of GatedGCN (ES-LapPE); not added to node features.
         categorical: how categorical features enter: xavier_uniform, normal or one_hot.
-        activation: relu or gelu, of the feed-forward networks and of GatedGCN and GINE (the head has its own).
+        activation: relu or gelu, for the feed-forward networks, GatedGCN and GINE (the head has its own).
 
     Raises:
         BadInput: an option is out of range, or conflicts with another.
@@ -121,9 +121,9 @@ class PerformerBranch(nn.Module):
     """`x'_i = O sum_j (f(q_i) . f(k_j)) v_j / sum_j f(q_i) . f(k_j) + b`, `f(a) = ReLU(R a) + 0.001`; linear in n.
 
     Weights, random features R (orthogonal rows, `int(d log d)` of them) and f are those of PyG's
-    `PerformerAttention`. Its own forward pass lets padding into the denominator, so that a graph's answer depends on
-    its batch; here both sums run over the nodes of the graph. The features are drawn once and saved with the weights.
-    `256 H dim + dim` parameters, for heads of width 64 as in PyG and in the library that GraphGPS takes.
+    `PerformerAttention`. PyG's forward pass includes padding in the denominator, so a graph's answer depends on its
+    batch; here both sums are over the nodes of the graph. The features are drawn once and saved with the weights.
+    `256 H dim + dim` parameters, for heads of width 64 as in PyG and in the library that GraphGPS uses.
 
     Args:
         dim: width of the nodes.
@@ -156,9 +156,9 @@ class PerformerBranch(nn.Module):
         return out
 
     def _attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
-        """Mix values `[B, H, N, d]` by queries and keys `[B, H, N, d]`; `mask [B, N]` is true at nodes."""
-        # f is positive at padding, too: its keys are masked behind f, and so leave numerator and denominator.
-        # PyG's own forward pass masks values alone.
+        """Mix values `[B, H, N, d]`, given queries and keys `[B, H, N, d]`; `mask [B, N]` is true at nodes."""
+        # f is also positive at padding: mask keys after f, which removes them from numerator and denominator. PyG's
+        # forward pass masks only values.
         features = self.performer.fast_attn
         q, k = (generalized_kernel(part, features.projection_matrix, features.kernel) for part in (q, k))
         mixed: Tensor = linear_attention(q, k * mask[:, None, :, None].to(k.dtype), v)
@@ -170,12 +170,12 @@ class BigBirdBranch(nn.Module):
 
         y = LayerNorm(x + Drop(O attention(x) + b))      z = LayerNorm(y + Drop(W2 ReLU(W1 y + b1) + b2))
 
-    The nodes of a graph, as they are numbered, are cut into blocks of s = 3. A block attends to the first and the last
-    block, to itself and its two neighbours, and to r = 3 random blocks; the first and the last block attend to all.
-    A random block that is among the others counts twice, as in the code that GraphGPS takes from the transformers
-    library; random blocks depend on the number of blocks alone, and all layers share them. (There they also depend on
-    the largest graph of the batch, whose last block is the last block of all graphs.)
-    Neither Q, K, V nor the weights have bias or dropout. `6 dim^2 + 7 dim` parameters.
+    The nodes of a graph are split, in the order of their numbers, into blocks of s = 3. A block attends to the first
+    and the last block, to itself and its two neighbours, and to r = 3 random blocks; the first and the last block
+    attend to all. A random block that is also one of the others counts twice, as in the code that GraphGPS uses from
+    the transformers library. Random blocks depend only on the number of blocks, and all layers share them. (In that
+    code they also depend on the largest graph of the batch, whose last block is the last block of all graphs.) Neither
+    Q, K, V nor the weights have bias or dropout. `6 dim^2 + 7 dim` parameters.
 
     Args:
         dim: width of the nodes.
@@ -208,7 +208,7 @@ class BigBirdBranch(nn.Module):
         self.feed_forward = FeedForward(dim, dim, dropout, activation_dropout=0.0)
 
     def forward(self, x: Tensor, batch: GraphBatch, layout: DenseLayout) -> Tensor:
-        """Return new nodes `[num_nodes, dim]`, with the layer's own residuals and norms."""
+        """Return new nodes `[num_nodes, dim]`, with the layer's residuals and norms."""
         qkv = self.qkv_map(x)
         heads = layout.to_block_heads(qkv, 3, self.num_heads)
         parts = [self._attend(q, k, v, block.layout) for (q, k, v), block in zip(heads, layout.blocks, strict=True)]
@@ -219,7 +219,7 @@ class BigBirdBranch(nn.Module):
 
     def _attend(self, q: Tensor, k: Tensor, v: Tensor, layout: DenseLayout) -> Tensor:
         """Return mixed values `[B, H, N, d]` of queries, keys and values `[B, H, N, d]`."""
-        # M is that of the largest graph; the other graphs see a block only where `seen` says that they have it.
+        # M is that of the largest graph; the other graphs see only blocks that they have according to `seen`.
         size, count = self.block_size, -(-layout.max_nodes // self.block_size)
         short = count * size - layout.max_nodes
         q, k, v = (F.pad(part, (0, 0, 0, short)).unflatten(2, (count, size)) for part in (q, k, v))  # [B, H, M, s, d]
@@ -229,11 +229,11 @@ class BigBirdBranch(nn.Module):
         slot = index[..., None] * size + torch.arange(size, device=index.device)
         hidden = ~(seen[..., None] & (slot < lengths[:, None, None, None, None])).flatten(3)  # [B, H, M, C s]
         bias = torch.zeros(hidden.shape, device=q.device).masked_fill_(hidden, -torch.inf)
-        # Blocks join the heads, so one call attends from all blocks. Every row sees block 0,
-        # so that no softmax runs over minus infinity alone.
+        # Blocks are merged into the head axis, so one call handles all blocks. Every row sees block 0, so no softmax
+        # runs over minus infinity only.
         keys, values = (_gather(part, index).flatten(1, 2) for part in (k, v))  # [B, H M, C s, d]
         mixed = attend(q.flatten(1, 2), keys, values, bias.view(len(q), -1, 1, hidden.shape[-1])).view_as(q)
-        # First and last blocks were computed with the columns of the others, only to keep shapes equal.
+        # First and last blocks were computed with the columns of the others only to keep shapes equal.
         mixed = self._with_ends(mixed, q, k, v, blocks, lengths).flatten(2, 3)
         return mixed[:, :, : layout.max_nodes]
 
@@ -243,7 +243,7 @@ class BigBirdBranch(nn.Module):
         ends = torch.cat([q[:, :, 0], q[graph, :, last]], dim=2)  # [B, H, 2 s, d]
         slots = torch.arange(k.shape[2] * k.shape[3], device=q.device)
         bias = torch.zeros(len(q), len(slots), device=q.device).masked_fill_(slots >= lengths[:, None], -torch.inf)
-        # 2 s queries a graph against all its keys: the one dense product, linear in N.
+        # 2 s queries per graph with all its keys: the only dense product, linear in N.
         first, final = attend(ends, k.flatten(2, 3), v.flatten(2, 3), bias[:, None, None]).chunk(2, dim=2)
         number = torch.arange(mixed.shape[2], device=q.device)[:, None, None]
         mixed = torch.where(number == last[:, None, None, None, None], final.unsqueeze(2).to(mixed.dtype), mixed)
@@ -267,12 +267,12 @@ class BigBirdBranch(nn.Module):
 def random_blocks(blocks: Tensor, count: int, num_heads: int, num_random: int) -> Tensor:
     """Return the random blocks that each block attends to, `[B, H, M, r]`; -1 where a graph has too few.
 
-    As in the code that GraphGPS takes, r distinct ones of the first 2 r + 5 where a graph has more than these; of all
-    where it has up to r + 5; and in between r // 2 of the first r + 5 and the others of the rest.
+    As in the code that GraphGPS uses: r distinct ones of the first 2 r + 5 if a graph has more; of all if it has up to
+    r + 5; and in between r // 2 of the first r + 5 and the others of the rest.
 
     Args:
         blocks: blocks of every graph `[B]`.
-        count: M, at least as many as each of them.
+        count: M, at least the largest of them.
         num_heads: H; each has its own.
         num_random: r.
 
@@ -281,15 +281,15 @@ def random_blocks(blocks: Tensor, count: int, num_heads: int, num_random: int) -
         >>> drawn.shape, int((drawn[0] >= 0).sum(-1).max()), int(drawn[1].max()) < 11
         (torch.Size([2, 1, 40, 3]), 2, True)
     """
-    # A row for each number of blocks: looked up by a tensor, without reading the sizes of graphs from the device.
+    # A row for each number of blocks: indexed by a tensor, without reading the sizes of graphs from the device.
     table = _table(count, num_heads, num_random, blocks.device)
     return table[blocks.clamp(max=len(table) - 1)]
 
 
 @lru_cache(maxsize=64)
 def _table(count: int, num_heads: int, num_random: int, device: torch.device) -> Tensor:
-    """Tabulate random blocks of graphs of 0, 1, ... blocks `[totals, H, M, r]`; the last row serves all larger ones."""
-    # As many rows for batches of few blocks, so that a compiled program is the same for all.
+    """Tabulate random blocks of graphs of 0, 1, ... blocks `[totals, H, M, r]`; the last row is for all larger ones."""
+    # The same number of rows for batches of few blocks, so that the compiled program is the same for all.
     totals = range(1, 2 * num_random + 7)
     none = torch.full((num_heads, count, num_random), -1)
     return torch.stack([none, *(_draw_blocks(total, count, num_heads, num_random) for total in totals)]).to(device)
@@ -304,7 +304,7 @@ def _draw_blocks(total: int, count: int, num_heads: int, num_random: int) -> Ten
     elif total > num_random + 5:
         few = num_random // 2
         spans = [(0, num_random + 5, few), (num_random + 5, total, num_random - few)]
-    # Row i of the numbers does not depend on `count`, so neither do the blocks of a graph on the batch's largest.
+    # Row i of the numbers does not depend on `count`, so blocks of a graph do not depend on the batch's largest.
     numbers = fixed_uniforms(count, num_heads * limit, seed=total).view(count, num_heads, limit).transpose(0, 1)
     drawn = torch.full((num_heads, count, num_random), -1)
     column = 0
@@ -323,10 +323,10 @@ def _gather(x: Tensor, index: Tensor) -> Tensor:
 
 
 def fixed_uniforms(rows: int, width: int, seed: int = 0) -> Tensor:
-    """Draw uniform numbers `[rows, width]`, float32, on the CPU; row i depends on `seed`, `width` and i alone.
+    """Draw uniform numbers `[rows, width]`, float32, on the CPU; row i depends only on `seed`, `width` and i.
 
-    Longer tables begin like shorter ones, so the numbers of a graph do not depend on its batch. Generators of PyTorch
-    are left alone. The table is cached and must not be changed in place.
+    Longer tables start with the rows of shorter ones, so the numbers of a graph do not depend on its batch. PyTorch's
+    generators are not used. The table is cached and must not be changed in place.
 
     Examples:
         >>> torch.equal(fixed_uniforms(300, 2)[:5], fixed_uniforms(5, 2))
@@ -341,7 +341,7 @@ def _uniforms(rows: int, width: int, seed: int) -> Tensor:
     return torch.cat(chunks)[:rows] if chunks else torch.empty(0, width)
 
 
-# A compiled program can neither seed a generator nor look into a cache: it calls this as one operation.
+# A compiled program can neither seed a generator nor read a cache: it calls this as one operation.
 _uniforms_as_one = torch.library.custom_op("graphbench_baselines::fixed_uniforms", _uniforms, mutates_args=())
 _uniforms_as_one.register_fake(lambda rows, width, seed: torch.empty(rows, width))
 

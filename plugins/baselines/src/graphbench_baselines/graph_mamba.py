@@ -1,8 +1,8 @@
-"""Graph-Mamba: a Mamba block over the nodes in the order of their degrees, as the global branch of GPS.
+"""Graph-Mamba: a Mamba block over the nodes sorted by degree, as the global branch of GPS.
 
 Wang, Tsepa, Ma & Wang, "Graph-Mamba: Towards Long-Range Graph Sequence Modeling with Selective State Spaces", 2024,
 arXiv 2402.00789. The block is that of Gu & Dao, "Mamba: Linear-Time Sequence Modeling with Selective State Spaces",
-2023, arXiv 2312.00752, section 3, in plain PyTorch or by the kernels of `mamba_ssm`.
+2023, arXiv 2312.00752, section 3, in plain PyTorch or with the kernels of `mamba_ssm`.
 
 Legend: N nodes, a sequence is a graph or a bucket of a graph. In the block: B sequences, L positions, D inner width,
 S state width, R rank of the step sizes.
@@ -28,7 +28,7 @@ from graphbench.errors import check_range
 from graphbench.nn import Categorical, DenseLayout, GPSBackbone, LocalName, NormName, count_nodes
 from graphbench_baselines.gps import fixed_uniforms
 
-#: Range of step sizes at the start, and the smallest one, as in the authors' code.
+#: Initial range of step sizes, and the smallest one, as in the authors' code.
 _FIRST_STEPS = (1e-3, 1e-1)
 _SMALLEST_STEP = 1e-4
 
@@ -36,19 +36,19 @@ _SMALLEST_STEP = 1e-4
 class MambaBranch(nn.Module):
     """A Mamba block that reads the nodes of each graph from the lowest degree to the highest.
 
-    Late nodes see all earlier ones, so the nodes with many edges come last. Among equal degrees the order is
-    random: nodes are sorted by degree + noise, noise uniform in [0, 1), where the degree counts the edges that leave.
-    With several buckets each node falls into one of them at random, and each bucket of a graph is its own sequence.
+    Late nodes see all earlier ones, so nodes with many edges come last. Among equal degrees the order is random: nodes
+    are sorted by out-degree + noise, noise uniform in [0, 1). With several buckets each node is assigned to one of them
+    at random, and each bucket of a graph is a separate sequence.
 
     Training samples a new order in every call. Evaluation averages over several orders, as in the authors' code, but
-    takes the same ones every time: they depend on the numbers of the nodes within their graph, so a graph gets the same
-    answer whatever shares its batch.
+    uses the same ones every time: they depend on the node numbers within the graph, so a graph gets the same answer
+    whatever else is in its batch.
 
     Args:
         dim: width of the nodes.
         num_orders: orders that evaluation averages over.
         num_buckets: buckets of each graph.
-        seed: gives other orders in evaluation.
+        seed: selects the orders of evaluation.
 
     Examples:
         >>> from graphbench.testing import tiny_batch, tiny_spec
@@ -68,14 +68,14 @@ class MambaBranch(nn.Module):
         degree = count_nodes(batch.edge_index[0], num_nodes).float()
         if self.training:
             return self._read(x, graph, degree, torch.rand(num_nodes, 2, device=x.device), layout)
-        # Numbers go by the place of a node in its graph, so that orders do not depend on the batch.
+        # Numbers depend on the place of a node in its graph, so that orders do not depend on the batch.
         rank = torch.arange(num_nodes, device=x.device) - layout.ptr[graph]
         numbers = fixed_uniforms(layout.max_nodes, 2 * self.num_orders, self.seed).to(x.device)[rank]
         orders = [self._read(x, graph, degree, part, layout) for part in numbers.split(2, dim=1)]
         return torch.stack(orders).mean(0)
 
     def _read(self, x: Tensor, graph: Tensor, degree: Tensor, numbers: Tensor, layout: DenseLayout) -> Tensor:
-        """Run the block on one order of the nodes, by uniform numbers `[N, 2]`: noise and bucket."""
+        """Run the block on one order of the nodes, given uniform numbers `[N, 2]` for noise and bucket."""
         sequence = graph
         if self.num_buckets > 1:
             sequence = graph * self.num_buckets + (numbers[:, 1] * self.num_buckets).long()
@@ -88,11 +88,11 @@ class MambaBranch(nn.Module):
             at_hand = sizes.device.type == "cpu" and not torch.compiler.is_compiling()  # else a sync, or a graph break
             longest = int(sizes.max()) if at_hand else layout.max_nodes
             layout = DenseLayout.from_rows(sequence[order], ptr, longest, limit=0)
-        # Padding follows the nodes of a sequence, where a causal block does not see it.
+        # Padding comes after the nodes of a sequence, so a causal block does not see it.
         parts = layout.to_blocks(x[order])
         # All buckets of a block may be empty.
         mixed = layout.from_blocks([self.mamba(part) if part.shape[1] else part for part in parts])
-        # Rows stand in the order of the scan; `order` is a permutation and leaves none unset.
+        # Rows are in the order of the scan; `order` is a permutation, so all are set.
         return torch.empty_like(mixed).index_copy(0, order, mixed)
 
 
@@ -110,8 +110,8 @@ class GraphMamba(GPSBackbone):
         num_heads: heads of the local layer GAT.
         local_layer: GatedGCN, GINE, GCN, GAT or none.
         num_orders: orders of the nodes that evaluation averages over.
-        num_buckets: random parts into which the nodes of a graph fall before they are sorted; the authors take three
-            on graphs of several hundred nodes.
+        num_buckets: random parts into which the nodes of a graph are split before sorting; the authors use three on
+            graphs of several hundred nodes.
         dropout: probability of every dropout.
         norm: batch, layer or none.
         positional_encoders: outputs are concatenated to the node features, which get the remaining width.
@@ -119,7 +119,7 @@ class GraphMamba(GPSBackbone):
         categorical: how categorical features enter: xavier_uniform, normal or one_hot.
 
     Raises:
-        BadInput: an option is out of its range, or the options do not fit each other.
+        BadInput: an option is out of range, or options conflict with each other.
 
     Examples:
         >>> from graphbench.testing import tiny_batch, tiny_spec
@@ -162,7 +162,7 @@ class GraphMamba(GPSBackbone):
         )
 
     def lay_out(self, batch: GraphBatch) -> DenseLayout:
-        """Leave padded sizes as they are: the recurrence takes a step for every padded node."""
+        """Do not round padded sizes up: the recurrence takes a step for every padded node."""
         return DenseLayout.from_batch(batch, limit=0)
 
 
@@ -173,15 +173,15 @@ class MambaBlock(nn.Module):
         h_l = exp(delta_l A) * h_(l-1) + delta_l u'_l B_l,   y_l = C_l . h_l + D * u'_l,   A = -exp(A_log)
         out = W_out (y * SiLU(z))
 
-    conv is causal, one filter for each of the `expand dim` channels. Names and initial values are those of `mamba_ssm`,
-    whose weights can be loaded. With inner width e = expand dim and R = ceil(dim / 16) there are
+    conv is causal, with one filter for each of the `expand dim` channels. Names and initial values are those of
+    `mamba_ssm`, whose weights can be loaded. With inner width e = expand dim and R = ceil(dim / 16) there are
     `3 e dim + e (width + 1) + e (R + 2 S) + (R + 1) e + e S + e` parameters.
 
     Args:
         dim: width of the positions.
         state_dim: S.
         conv_width: filter length of conv.
-        expand: inner width over dim.
+        expand: ratio of inner width to dim.
 
     Examples:
         >>> MambaBlock(8)(torch.randn(2, 5, 8)).shape
@@ -192,11 +192,11 @@ class MambaBlock(nn.Module):
         super().__init__()
         inner, self.rank, self.state_dim = expand * dim, math.ceil(dim / 16), state_dim
         self.in_proj = nn.Linear(dim, 2 * inner, bias=False)
-        # Padded at both ends; `forward` cuts the last outputs off, and what is left is causal.
+        # Padded at both ends; `forward` drops the last outputs, and the rest is causal.
         self.conv1d = nn.Conv1d(inner, inner, conv_width, padding=conv_width - 1, groups=inner)
         self.x_proj = nn.Linear(inner, self.rank + 2 * state_dim, bias=False)
         self.dt_proj = nn.Linear(self.rank, inner)
-        # A = -1, ..., -S in every channel (S4D-Real); the logarithm keeps it negative, so that states decay.
+        # A = -1, ..., -S in every channel (S4D-Real); the logarithm keeps it negative, so states decay.
         self.A_log = nn.Parameter(torch.arange(1.0, state_dim + 1).log().repeat(inner, 1))
         self.D = nn.Parameter(torch.ones(inner))
         self.out_proj = nn.Linear(inner, dim, bias=False)
@@ -221,7 +221,7 @@ class MambaBlock(nn.Module):
 def selective_scan(u: Tensor, delta: Tensor, a: Tensor, b: Tensor, c: Tensor, d: Tensor) -> Tensor:
     """Compute `h_l = exp(delta_l a) h_(l-1) + delta_l u_l b_l`, `y_l = c_l . h_l + d u_l`, from `h_0 = 0`.
 
-    On a CUDA device with the package `mamba_ssm` its fused kernel works, elsewhere `linear_recurrence`, in at least
+    On a CUDA device with the package `mamba_ssm` this uses its fused kernel, otherwise `linear_recurrence`, in at least
     float32 and with memory for `B L D S` numbers.
 
     Args:
@@ -241,15 +241,15 @@ def selective_scan(u: Tensor, delta: Tensor, a: Tensor, b: Tensor, c: Tensor, d:
         >>> selective_scan(ones, ones, a, ones, ones, d).flatten()  # 1, 1 + 1/2, 1 + 1/2 + 1/4
         tensor([1.0000, 1.5000, 1.7500])
     """
-    # As in `mamba_ssm`: a state holds products of as many decays as the sequence is long.
+    # As in `mamba_ssm`: a state contains products of as many decays as the sequence is long.
     dtype = torch.promote_types(u.dtype, torch.float32)
     u, delta, a, b, c, d = (part.to(dtype) for part in (u, delta, a, b, c, d))
     kernel = _kernel_for(u)
     if kernel is not None:
         u, delta, b, c = (part.transpose(1, 2).contiguous() for part in (u, delta, b, c))
         return kernel(u, delta, a, b, c, d).transpose(1, 2)
-    # Only A is discretised by the zero-order hold of Mamba's equation 4; B by delta B, as in the authors' code.
-    # The positions of all sequences side by side: beside a convolution, torch.compile fails at four dimensions.
+    # Only A is discretised by the zero-order hold of Mamba's equation 4; B becomes delta B, as in the authors' code.
+    # Concatenate the positions of all sequences: next to a convolution, torch.compile fails for four dimensions.
     step, drive, b, c = (part.flatten(0, 1) for part in (delta, delta * u, b, c))
     decay, inputs = (step.unsqueeze(-1) * a).exp(), drive.unsqueeze(-1) * b.unsqueeze(1)  # [B L, D, S]
     sequences = (*delta.shape[:2], a.numel())
@@ -260,9 +260,9 @@ def selective_scan(u: Tensor, delta: Tensor, a: Tensor, b: Tensor, c: Tensor, d:
 def linear_recurrence(decay: Tensor, inputs: Tensor) -> Tensor:
     """Solve `h_l = decay_l h_(l-1) + inputs_l` along dimension 1, from `h_0 = 0`; all of shape `[B, L, ...]`.
 
-    Neighbours are merged to a sequence of half the length until one is left, and then filled in between: `log2 L`
-    steps of vectors, about `3 L` products in all, and nothing that grows or divides, so any decay is safe. Gradients
-    are the same recurrence backwards; of the forward pass only `decay` and h are kept.
+    Neighbours are merged into a sequence of half the length until one is left, and then positions in between are filled
+    in: `log2 L` vectorised steps, about `3 L` products in total, without growth or division, so any decay is safe.
+    Gradients are the same recurrence backwards; only `decay` and h are kept from the forward pass.
 
     Examples:
         >>> linear_recurrence(torch.full((1, 4), 2.0), torch.ones(1, 4))
@@ -299,7 +299,7 @@ def _scan(decay: Tensor, inputs: Tensor) -> Tensor:
     length = inputs.shape[1]
     if length <= 1:
         return inputs.clone()
-    # Two steps in one, from h_(2k-1) to h_(2k+1), are again a recurrence, of half the length.
+    # Two steps at once, from h_(2k-1) to h_(2k+1), are again a recurrence, of half the length.
     even, odd = slice(0, length - 1, 2), slice(1, None, 2)
     state = torch.empty_like(inputs)
     state[:, 0] = inputs[:, 0]
@@ -311,7 +311,7 @@ def _scan(decay: Tensor, inputs: Tensor) -> Tensor:
     return state
 
 
-# The depth of `_scan` depends on L, for each of which it would be compiled anew: a program calls it as one operation.
+# The depth of `_scan` depends on L, and each L would need a recompilation: a program calls it as one operation.
 _scan_as_one = torch.library.custom_op("graphbench_baselines::linear_recurrence", _scan, mutates_args=())
 _scan_as_one.register_fake(lambda decay, inputs: torch.empty_like(inputs))
 
@@ -323,7 +323,7 @@ def _kernel_for(u: Tensor) -> Callable[..., Tensor] | None:
 
 @cache
 def _fused() -> Callable[..., Tensor] | None:
-    """Load the kernel of `mamba_ssm`, for `[B, D, L]` and `[B, S, L]`; None where the package is not installed."""
+    """Load the kernel of `mamba_ssm`, for `[B, D, L]` and `[B, S, L]`; None if the package is not installed."""
     if find_spec("mamba_ssm") is None:
         return None
     kernel: Callable[..., Tensor] = import_module("mamba_ssm.ops.selective_scan_interface").selective_scan_fn

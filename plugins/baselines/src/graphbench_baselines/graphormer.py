@@ -30,7 +30,7 @@ from graphbench.nn import (
 from graphbench_baselines.attention import GateFusion, Padding, StructuredAttention, run_layer
 
 #: "paper": norms before the branches and one after the last layer. "fairseq": norms after the branches and on the
-#: embeddings, and a read-out behind the last layer.
+#: embeddings, and a read-out after the last layer.
 Version = Literal["paper", "fairseq"]
 #: Tables of the first code on ZINC.
 FIRST_TABLES = ReleasedTables(atoms=64, degrees=64, edges=64, hops=40, distances=40, step=0, first=1)
@@ -77,7 +77,7 @@ class GraphormerLayer(nn.Module):
         self.ffn_norm = nn.LayerNorm(dim)
 
     def forward(self, x: Tensor, layout: DenseLayout, biases: Sequence[Tensor | None]) -> Tensor:
-        """Return tokens `[T, dim]` after the layer; arguments as those of `StructuredAttention.forward`."""
+        """Return tokens `[T, dim]` after the layer; arguments as for `StructuredAttention.forward`."""
         if self.norm_first:
             x = x + self.dropout(self.attention(self.attention_norm(x), layout, biases))
             return x + self.ffn(self.ffn_norm(x))
@@ -89,18 +89,18 @@ class GraphormerLayer(nn.Module):
 class SpatialBias(PairBias):
     """Bias of the attention logits (equations 6 and 7), shared by all layers.
 
-    Node pairs have that of `PairBias`; the graph token to anything and anything to it: `t[h]`.
+    Node pairs use that of `PairBias`; the bias from the graph token to any token and vice versa is `t[h]`.
 
     Args:
         spec: the benchmark's description.
         num_heads: heads H.
-        max_distance: larger distances share its row.
-        max_hops: edges of a path that count; 0 leaves the edge term out, as do edges without features.
-        tables: sizes of a released code; they decide `max_distance` too.
-        ties: whose edges count, see `PairBias`.
+        max_distance: larger distances share the row of this one.
+        max_hops: edges of a path to include; 0 omits the edge term, as do edges without features.
+        tables: sizes of a released code; they also determine `max_distance`.
+        ties: which shortest paths count, see `PairBias`.
 
     Raises:
-        BadInput: the released tables cannot hold the features.
+        BadInput: the features do not fit the released tables.
     """
 
     def __init__(
@@ -131,7 +131,7 @@ class Graphormer(Architecture):
     """Graphormer (Ying et al., NeurIPS 2021, arXiv 2106.05234); defaults are the slim model.
 
     The base model has `hidden_dim=768, ffn_dim=768, num_heads=32`, the small one 512, 512, 32 and six layers; the slim
-    one reads 20 hops of ZINC. The tokens of a graph are its nodes and a graph token, which is `graph` of the
+    one reads 20 hops on ZINC. The tokens of a graph are its nodes and a graph token, which is `graph` in the
     representation; the head should have one layer (`head: {num_layers: 1}`).
 
     Time and memory: `B L (N d^2 + N^2 (d + H))`, `B L (N d + H N^2)`.
@@ -146,27 +146,27 @@ class Graphormer(Architecture):
         input_dropout: probability of dropout on the embeddings.
         attention_dropout: probability of dropping an attention weight.
         activation_dropout: probability of dropout inside the feed-forward networks.
-        max_distance: larger distances share its bias.
-        max_degree: larger degrees share its embedding.
-        max_hops: edges of a shortest path that enter the edge term; 0 leaves the term out.
+        max_distance: larger distances share the bias of this one.
+        max_degree: larger degrees share the embedding of this one.
+        max_hops: edges of a shortest path that enter the edge term; 0 omits the term.
         version: paper or fairseq, the authors' second code, which DeepGraph's authors deepened.
-        init: normal or xavier, how linear maps start. normal, the published one: N(0, 0.02^2 / L) in the paper's
-            version, N(0, 0.02^2) for fairseq, biases zero. xavier: that of fairseq's encoder without Graphormer's
-            weights, which DeepGraph's authors deepened: Xavier-uniform maps of attention, with gain 1/sqrt(2) to
-            queries, keys and values, and PyTorch's default elsewhere. Tables are drawn from N(0, 0.02^2) by both.
-        fusion: hand the head a gated mean of all depths, see `GateFusion`.
+        init: normal or xavier, initial linear maps. normal, as published: N(0, 0.02^2 / L) in the paper's version,
+            N(0, 0.02^2) for fairseq, biases zero. xavier: as in fairseq's encoder without Graphormer's weights, which
+            DeepGraph's authors deepened: Xavier-uniform maps of attention, with gain 1/sqrt(2) for queries, keys and
+            values, and PyTorch's default elsewhere. Both draw tables from N(0, 0.02^2).
+        fusion: pass a gated mean of all depths to the head, see `GateFusion`.
         re_attention: let heads exchange their weights, see `ReAttention`.
         checkpointing: keep only the tokens between layers in memory and recompute each layer in the backward pass.
-        released: carry the tables of the released code of this version with all their unused rows, and for fairseq a
-            map that nothing reads, which published parameter counts include. `max_distance` and `max_degree` are then
-            those of the code.
-        attention: padded, or packed: on a card by a kernel that pads nothing, see `attend_within_graphs`; its speed was
-            measured on no card yet. Not with `re_attention`.
-        ties: whose edges enter the edge term where several shortest paths join a pair: all (their mean does not depend
-            on how nodes are numbered), or one, as in the released code, whose weights were trained so.
+        released: include the tables of the released code of this version with all their unused rows, and for fairseq an
+            unused map, which published parameter counts include. `max_distance` and `max_degree` are then those of the
+            code.
+        attention: padded, or packed: on a GPU by a kernel without padding, see `attend_within_graphs`; its speed is
+            not measured on a GPU yet. Not with `re_attention`.
+        ties: paths whose edges enter the edge term if several shortest paths join a pair: all (their mean does not
+            depend on the numbering of nodes), or one, as in the released code, whose weights were trained like this.
 
     Raises:
-        BadInput: an option is out of range, or `released` meets features that the released tables cannot hold.
+        BadInput: an option is out of range, or with `released` the features do not fit the released tables.
 
     Examples:
         >>> from graphbench.testing import tiny_batch, tiny_spec
@@ -226,7 +226,7 @@ class Graphormer(Architecture):
             for _ in range(num_layers)
         )
         self.fusion = GateFusion(hidden_dim) if fusion else None
-        # Norms before the branches leave the last sum without one.
+        # With norms before the branches the last sum has no norm.
         self.final: nn.Module = TokenReadout(hidden_dim) if fairseq else nn.LayerNorm(hidden_dim)
         #: The fairseq code allocates this map and never uses it.
         self.pooler = nn.Linear(hidden_dim, hidden_dim) if released and fairseq else None
@@ -238,11 +238,11 @@ class Graphormer(Architecture):
 
     @torch.no_grad()
     def _draw_xavier_maps(self) -> None:
-        """Draw the maps of attention Xavier-uniform; the others keep PyTorch's default."""
+        """Initialise the maps of attention Xavier-uniform; the others keep PyTorch's default."""
         for layer in self.layers:
             assert isinstance(layer, GraphormerLayer)
             attention = layer.attention
-            # One by one, as fairseq has three maps: the bound of a joined matrix would follow from a larger fan-out.
+            # Separately, as fairseq has three maps: a joined matrix would have a larger fan-out and a different bound.
             for weight in (*attention.qk_map.weight.chunk(2), attention.v_map.weight):
                 nn.init.xavier_uniform_(weight, gain=2**-0.5)
             nn.init.xavier_uniform_(attention.out_map.weight)
@@ -256,15 +256,15 @@ class Graphormer(Architecture):
         """Return nodes `[num_nodes, hidden_dim]` and graph tokens `[num_graphs, hidden_dim]`."""
         layout, node, graph = token_layout(batch)
         if self.re_attention:
-            # Counted on the host; otherwise every forward pass would read it from the device.
+            # Count on the host; otherwise every forward pass would read it from the device.
             layout = replace(layout, num_pairs=batch.num_token_pairs)
         x = torch.cat([self.embedding(batch), self.graph_token.weight.expand(batch.num_graphs, -1)])
-        # From all nodes, then graph tokens, to graph after graph: argsort inverts the permutation.
+        # From all nodes, then graph tokens, to an order by graph: argsort inverts the permutation.
         x = x[torch.cat([node, graph]).argsort()]
         if self.embedding_norm is not None:
             x = self.embedding_norm(x)
         x = self.input_dropout(x)
-        # Once for all layers, which share it (section 3.1.2), and cast once.
+        # Computed and cast once for all layers, which share it (section 3.1.2).
         bias = self.bias(batch, layout.index[node], layout.max_nodes)
         biases = layout.block_biases(bias.to(compute_dtype(x)))
         states = [x]

@@ -32,7 +32,7 @@ from graphbench.nn import (
 
 #: Logits are clamped to this absolute value, as in the authors' code.
 _LARGEST_LOGIT = 5.0
-#: Below this a signed root has no gradient; that of the plain root is infinite at 0, and times 0 it is NaN.
+#: Below this a signed root has no gradient; that of the plain root is infinite at 0, and NaN if multiplied by 0.
 _SMALLEST_ROOT = 1e-12
 
 
@@ -43,8 +43,8 @@ class Pairs(NamedTuple):
         query: node i of each pair `[P]`, ascending.
         key: node j `[P]`.
         loop: pair of each node with itself `[N]`.
-        edge: pair of each edge j -> i, which is (i, j), `[num_edges]`.
-        log_degree: log(1 + edges that leave a node) `[N, 1]`.
+        edge: pair (i, j) of each edge j -> i `[num_edges]`.
+        log_degree: log(1 + out-degree) of each node `[N, 1]`.
     """
 
     query: Tensor
@@ -63,19 +63,19 @@ def make_pairs(batch: GraphBatch) -> Pairs:
     position = torch.arange(graph_of.shape[0], device=device) - batch.ptr[graph_of]  # of a node in its graph
     row = batch.pair_ptr[graph_of] + position * sizes[graph_of]  # first pair of each node as the query
     degree = count_nodes(source, graph_of.shape[0])
-    # The edge j -> i is the pair (i, j): the target asks, the source is its key.
+    # The edge j -> i is the pair (i, j): the target is the query, the source the key.
     return Pairs(query, key, row + position, row[target] + position[source], torch.log1p(degree.float())[:, None])
 
 
 class GRITAttention(Traced):
-    """Attention of every node to all nodes of its graph, by vectors of pairs that it renews.
+    """Attention of every node to all nodes of its graph, based on pair vectors, which it updates.
 
         u_ij = ReLU(root((Q x_i + K x_j) * W_w e_ij) + W_b e_ij),          root(a) = sign(a) sqrt(|a|)
         a_ij = softmax_j(clamp(w . u_ij, -5, 5))
         x'_i = O (y_i * c_1 + log(1 + deg_i) y_i * c_2),   y_i = Drop(sum_j Drop_a(a_ij) (V x_j + W_v u_ij))
         e'_ij = O_e Drop(u_ij)
 
-    per head up to O and O_e; all products of vectors but that with w are element-wise (equations 2 and 3 of the paper).
+    per head up to O and O_e; all vector products except that with w are element-wise (equations 2 and 3 of the paper).
 
     Args:
         dim: width of nodes and pairs.
@@ -96,8 +96,8 @@ class GRITAttention(Traced):
         # Q x_i + K x_j needs one bias; V has none, as in the authors' code.
         self.query_map, self.key_map = nn.Linear(dim, dim), nn.Linear(dim, dim, bias=False)
         self.value_map = nn.Linear(dim, dim, bias=False)
-        self.pair_map = nn.Linear(dim, 2 * dim)  # W_w and W_b of each head, one behind the other
-        # Shapes are the authors': Xavier's fans are read off the first two axes, so they decide the initial scale.
+        self.pair_map = nn.Linear(dim, 2 * dim)  # W_w and W_b of each head, concatenated
+        # Shapes are the authors': Xavier's fans are the first two axes, so they determine the initial scale.
         self.score = nn.Parameter(torch.empty(width, num_heads, 1))  # w
         self.pair_value = nn.Parameter(torch.empty(width, num_heads, width))  # W_v
         self.degree = nn.Parameter(torch.empty(1, dim, 2))  # c_1 and c_2
@@ -111,18 +111,18 @@ class GRITAttention(Traced):
         """Return mixed nodes `[N, dim]` and pairs `[P, dim]`, without residuals."""
         q, k, v = (m(x).unflatten(-1, (self.num_heads, -1)) for m in (self.query_map, self.key_map, self.value_map))
         scale, shift = self.pair_map(pair).unflatten(-1, (self.num_heads, -1)).chunk(2, dim=-1)
-        # Addition, then an element-wise product with the pair: dot products of GRIT's queries and keys never appear.
+        # Addition, then an element-wise product with the pair: GRIT uses no dot products of queries and keys.
         product = (q.index_select(0, pairs.query) + k.index_select(0, pairs.key)) * scale
         vectors = F.relu(signed_root(product) + shift)  # [P, H, d]
         logits = torch.einsum("phd,dhc->phc", vectors, self.score).squeeze(-1)
         weights = softmax(logits.clamp(-_LARGEST_LOGIT, _LARGEST_LOGIT), pairs.query, num_nodes=x.shape[0])
         dropped = self.attention_dropout(weights).unsqueeze(-1)
         mixed = scatter(dropped * v.index_select(0, pairs.key), pairs.query, 0, x.shape[0], reduce="sum")
-        # sum_j a_ij W_v u_ij = W_v sum_j a_ij u_ij: the map runs over N rows in place of P.
+        # sum_j a_ij W_v u_ij = W_v sum_j a_ij u_ij: the map is applied to N rows instead of P.
         gathered = scatter(dropped * vectors, pairs.query, 0, x.shape[0], reduce="sum")
         mixed = mixed + torch.einsum("nhd,dhc->nhc", gathered, self.pair_value)
         mixed = self.dropout(mixed.flatten(1))
-        # Weights that sum to one cannot tell degrees apart; this puts them back (GRIT's degree scaler).
+        # Weights that sum to one cannot distinguish degrees; this restores them (GRIT's degree scaler).
         plain, scaled = self.degree.squeeze(0).unbind(-1)
         out = self.node_out(mixed * plain + mixed * pairs.log_degree.to(mixed.dtype) * scaled)
         self.trace(lambda: self._record(x, weights, batch, out))
@@ -147,7 +147,7 @@ class GRITLayer(nn.Module):
 
         y = Norm(x + attention(x, e))      x' = Norm(y + W2 Drop(ReLU(W1 y + b1)) + b2)      e' = Norm(e + e^)
 
-    e^ are the renewed pairs of `GRITAttention`. Parameters with batch norm: `11 dim^2 + 17 dim + dim d`.
+    e^ are the updated pairs of `GRITAttention`. Parameters with batch norm: `11 dim^2 + 17 dim + dim d`.
 
     Args:
         dim: width of nodes and pairs.
@@ -171,12 +171,12 @@ class GRITLayer(nn.Module):
 
 
 class GRIT(Architecture):
-    """GRIT (Ma et al., ICML 2023); defaults are the paper's ZINC model, of 473,473 parameters with its head.
+    """GRIT (Ma et al., ICML 2023); defaults are the paper's ZINC model, with 473,473 parameters including its head.
 
     With P_ij = [(i = j), (P^1)_ij, ..., (P^(K-1))_ij] the probabilities of random walks (`RRWP`), nodes start as their
     encoded features plus `W_n P_ii`, and pairs as `W_e P_ij` plus the vectors of all edges j -> i.
 
-    Time and memory: `B L N^2 (d^2 + H)`, `B L N^2 (d + H)`. `RRWP` keeps K - 1 numbers of each pair on disk.
+    Time and memory: `B L N^2 (d^2 + H)`, `B L N^2 (d + H)`. `RRWP` stores K - 1 numbers per pair on disk.
 
     Args:
         spec: the benchmark's description.
@@ -190,7 +190,7 @@ class GRIT(Architecture):
         categorical: how categorical features enter: xavier_uniform, normal or one_hot.
 
     Raises:
-        BadInput: an option is out of its range, or `num_heads` does not divide `hidden_dim`.
+        BadInput: an option is out of range, or `num_heads` does not divide `hidden_dim`.
 
     Examples:
         >>> from graphbench.testing import tiny_batch, tiny_spec
@@ -240,7 +240,7 @@ class GRIT(Architecture):
 
 
 def signed_root(x: Tensor) -> Tensor:
-    """Compute `sign(x) sqrt(|x|)` of any shape; its gradient is zero where |x| is tiny.
+    """Compute `sign(x) sqrt(|x|)` of any shape; its gradient is zero if |x| is tiny.
 
     Examples:
         >>> signed_root(torch.tensor([4.0, 0.0, -9.0]))

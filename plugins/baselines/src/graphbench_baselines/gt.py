@@ -2,7 +2,7 @@
 
 Dwivedi & Bresson, "A Generalization of Transformer Networks to Graphs", 2020, arXiv 2012.09699, section 2.4.
 
-Legend: node i attends to node j along edge j -> i; `edge_index` holds (j, i). H heads, d head width, dim = H d.
+Legend: node i attends to node j along edge j -> i; `edge_index` contains (j, i). H heads, d head width, dim = H d.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ _LARGEST_LOGIT = 5.0
 
 
 class EdgeAttention(Traced):
-    """Attention of every node to its neighbours, steered by edge vectors.
+    """Attention of every node to its neighbours, modulated by edge vectors.
 
         s_ij = (Q x_i) * (K x_j) * (E e_ij) / sqrt(d)                   element-wise, per head
         x'_i = O Drop(sum_j softmax_j(clamp(sum_d s_ij, -5, 5)) V x_j)       e'_ij = O_e Drop(s_ij)
 
     The authors' code adds 1e-6 to the denominator of the softmax, at most 1.5e-4 of it. The trace's matrices are zero
-    where there is no edge; a node without neighbours has a row of zeros.
+    without an edge; a node without neighbours has a row of zeros.
 
     Args:
         dim: width of nodes and edges.
         num_heads: heads H; must divide `dim`.
         dropout: probability of both dropouts.
         bias: biases in Q, K, V and E.
-        edges: False leaves E, O_e and their factor out of the equation.
+        edges: False omits E, O_e and their factor.
 
     Raises:
         BadInput: `num_heads` does not divide `dim`.
@@ -98,9 +98,9 @@ class GTLayer(nn.Module):
         ffn_dim: width f of the feed-forward networks.
         dropout: probability of every dropout.
         norm: batch, layer or none.
-        released: carry two unused maps, see `GT`.
+        released: include two unused maps, see `GT`.
         bias: biases in the maps of attention.
-        edges: False leaves edges out.
+        edges: False omits edges.
     """
 
     def __init__(
@@ -138,7 +138,7 @@ class GT(Architecture):
     """The graph transformer over edges; positions are mapped to `hidden_dim` and added to the node features.
 
     Defaults are the base model of "Graph Transformers Dream of Electric Flow" (arXiv 2410.16699): all maps with bias
-    and feed-forward width `hidden_dim`, where the first paper has no bias in Q, K, V and twice the width.
+    and feed-forward width `hidden_dim`; the first paper has no bias in Q, K, V and twice the width.
 
     Time and memory: `B L (N + E) (d^2 + H)`, `B L (N + E) (d + H)`.
 
@@ -147,17 +147,17 @@ class GT(Architecture):
         hidden_dim: width of nodes and edges.
         num_layers: layers.
         num_heads: heads; must divide `hidden_dim`.
-        ffn_dim: width of the feed-forward networks; `hidden_dim` when left out.
+        ffn_dim: width of the feed-forward networks; by default `hidden_dim`.
         dropout: probability of every dropout.
         norm: batch, layer or none.
         positional_encoders: their outputs are concatenated, mapped to `hidden_dim` and added to the node features.
         categorical: how categorical features enter: xavier_uniform, normal or one_hot.
         full: attend to all other nodes of the graph, as the first paper's baseline does: the edges and their features
-            are left out, and all pairs share one learned row.
+            are ignored, and all pairs share one learned row.
         bias: biases in the maps of attention; the first paper has none.
         edge_updates: False is the first paper's network for PATTERN and CLUSTER, which has no edge vectors.
-        released: carry the two unused maps per layer of the authors' code, so that parameter counts agree with the
-            printed ones; outputs are the same without.
+        released: include the two unused maps per layer of the authors' code, so that parameter counts match the
+            published ones; outputs do not change.
 
     Raises:
         BadInput: there is no layer, or `num_heads` does not divide `hidden_dim`.
@@ -206,7 +206,7 @@ class GT(Architecture):
         """Return nodes `[num_nodes, hidden_dim]`, and edges `[num_edges, hidden_dim]` unless `full`."""
         x = self.node_encoder(batch)
         if self.position_map is not None:
-            # Encoders without weights return what is stored, float32 whatever the model's precision.
+            # Encoders without weights return stored values, float32 whatever the model's precision.
             positions = torch.cat([encoder(batch) for encoder in self.positional], dim=-1)
             x = x + self.position_map(positions.to(self.position_map.weight.dtype))
         if self.full:
@@ -237,7 +237,7 @@ def matrices_of_edges(weights: Tensor, batch: GraphBatch) -> list[Tensor]:
     for graph, n in enumerate(batch.ptr.diff().tolist()):
         inside = graph_of_edge == graph
         matrix = weights.new_zeros(n, n, weights.shape[1])
-        # Rows are queries, so targets; parallel edges have a weight each, and these add up.
+        # Rows are queries, so targets; the weights of parallel edges add up.
         matrix.index_put_((target[inside], source[inside]), weights[inside], accumulate=True)
         matrices.append(matrix.permute(2, 0, 1))
     return matrices

@@ -1,4 +1,4 @@
-"""NeuralWalker: a sequence model on random walks, between messages among neighbours and among all nodes.
+"""NeuralWalker: a sequence model on random walks, combined with local and global message passing.
 
 Chen, Schulz & Borgwardt, "Learning Long Range Dependencies on Graphs via Random Walks", ICLR 2025, arXiv 2406.03386.
 
@@ -40,7 +40,7 @@ _CONV_WIDTH = 9  # filter length of the convolution along walks, as in the autho
 
 
 def _mlp(dim: int, dropout: float) -> nn.Sequential:
-    """`W2 Drop(ReLU(Norm(W1 x + b1))) + b2`; all networks of the model are like it."""
+    """Create `W2 Drop(ReLU(Norm(W1 x + b1))) + b2`, the form of all networks of the model."""
     first, norm, last = nn.Linear(dim, dim), BatchNorm(dim), nn.Linear(dim, dim)
     return nn.Sequential(first, norm, nn.ReLU(), nn.Dropout(dropout), last)
 
@@ -61,7 +61,7 @@ class BothWays(nn.Module):
         self.onward, self.backward = MambaBlock(dim, expand=2), MambaBlock(dim, expand=2)
 
     def forward(self, walk: Tensor, visited: Tensor) -> Tensor:
-        """Return walks `[W, l, dim]`; what lies behind the end of a walk is read as well, as by the authors."""
+        """Return walks `[W, l, dim]`; positions after the end of a walk are also read, as in the authors' code."""
         mixed: Tensor = (self.onward(walk) + self.backward(walk.flip(1)).flip(1)) / 2
         return mixed
 
@@ -85,13 +85,13 @@ class WalkConvolution(nn.Module):
 
     def forward(self, walk: Tensor, visited: Tensor) -> Tensor:
         """Return walks `[W, l, dim]`."""
-        # Channels first, for conv and norm; positions behind the end of a walk count in its statistics, too.
+        # Channels first, for conv and norm; positions after the end of a walk also enter its statistics.
         hidden = self.norm(self.along(walk.transpose(1, 2))).transpose(1, 2)
         return F.relu(self.across(F.relu(hidden)))
 
 
 class WalkTransformer(nn.Module):
-    """A transformer layer with its norms after the residuals, and rotary positions (Su et al., arXiv 2104.09864).
+    """A post-norm transformer layer with rotary positions (Su et al., arXiv 2104.09864).
 
     Args:
         dim: width.
@@ -119,7 +119,7 @@ class WalkTransformer(nn.Module):
         self.feed_forward_norm = nn.LayerNorm(dim)
 
     def forward(self, walk: Tensor, visited: Tensor) -> Tensor:
-        """Return walks `[W, l, dim]`, where nodes attend to those that are `visited [W, l]`."""
+        """Return walks `[W, l, dim]`; nodes attend to positions that are `visited [W, l]`."""
         q, k, v = self.qkv(walk).unflatten(-1, (3, self.num_heads, -1)).permute(2, 0, 3, 1, 4)  # each [W, H, l, d]
         hidden = torch.zeros_like(visited, dtype=q.dtype).masked_fill(~visited, -torch.inf)[:, None, None]
         mixed = attend(rotate(q), rotate(k), v, hidden).transpose(1, 2).flatten(2)
@@ -128,7 +128,7 @@ class WalkTransformer(nn.Module):
 
 
 def rotate(x: Tensor) -> Tensor:
-    """Turn coordinates c and `c + d/2` of position i by the angle `i 10000^(-2 c / d)`; `x [..., l, d]`.
+    """Rotate coordinates c and `c + d/2` of position i by the angle `i 10000^(-2 c / d)`; `x [..., l, d]`.
 
     Examples:
         >>> q, k = rotate(torch.ones(6, 4)), rotate(torch.ones(6, 4))
@@ -137,7 +137,7 @@ def rotate(x: Tensor) -> Tensor:
     """
     length, dim = x.shape[-2:]
     precision = torch.promote_types(x.dtype, torch.float32)
-    # In bfloat16 angles above 32 would be off by up to an eighth.
+    # In bfloat16 angles above 32 would have errors of up to an eighth.
     position = torch.arange(length, dtype=precision, device=x.device)
     speed = 10_000 ** (-torch.arange(0, dim, 2, dtype=precision, device=x.device) / dim)
     cos, sin = (turn(position[:, None] * speed).to(x.dtype) for turn in (torch.cos, torch.sin))
@@ -147,14 +147,14 @@ def rotate(x: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Walks:
-    """The walks of a batch, as all layers read them.
+    """The walks of a batch in the form that all layers read.
 
     Args:
         node: `[W, l]`, as in `RandomWalks`.
         edge: `[W, l]`.
         seen: the encodings of the window `[W, l, 2 s - 1]`.
         node_visits: visits of each node, at least 1 `[N]`.
-        edge_visits: of each edge `[E]`.
+        edge_visits: visits of each edge `[E]`.
     """
 
     node: Tensor
@@ -165,9 +165,9 @@ class Walks:
 
     @classmethod
     def of(cls, walks: RandomWalks, num_nodes: int, window: int, dtype: torch.dtype) -> Walks:
-        """Encode walks over N nodes, in numbers of a type."""
+        """Encode walks over N nodes, with numbers of this dtype."""
         visits = [
-            # The last count is of what stands behind the end of walks; 1 where a mean would be 0 / 0.
+            # The last count is for positions after the end of walks; at least 1, so that means are not 0 / 0.
             count_nodes(index.flatten(), size + 1)[:size, None].clamp(min=1)
             for index, size in ((walks.node, num_nodes), (walks.edge, walks.keys.shape[0] - 1))
         ]
@@ -181,14 +181,14 @@ class WalkEncoder(nn.Module):
         h   = Sequence(Norm(u_0, ..., u_(l-1)))
         x'  = x + f(mean of h_i over all i with w_i = x)         e' = e + g(mean of h_i over all i with w_i w_(i+1) = e)
 
-    Norm is a layer norm. Where edges have no vectors yet, A e + a and the residual e are left out, which makes them.
+    Norm is a layer norm. If edges have no vectors yet, A e + a and the residual e are omitted, and e' is new.
 
     Args:
         dim: width of nodes and edges.
         window: s.
         sequence: `(walk [W, l, dim], visited [W, l]) -> [W, l, dim]`.
         reads_edges: edges have vectors.
-        dropout: of f and g.
+        dropout: dropout of f and g.
     """
 
     def __init__(self, dim: int, window: int, sequence: nn.Module, reads_edges: bool, dropout: float) -> None:
@@ -202,7 +202,7 @@ class WalkEncoder(nn.Module):
         """Return nodes `[N, dim]` and edges `[E, dim]`."""
         walk = _with_zero(x)[walks.node] + self.seen_map(walks.seen)
         if self.edge_map is not None and edge is not None:
-            # Mapped, then gathered: E + 1 products for W l positions. The last node of a walk gets a, without an edge.
+            # Map, then gather: E + 1 products for W l positions. The last node of a walk, without an edge, gets a.
             walk = walk + self.edge_map(_with_zero(edge))[walks.edge]
         walk = self.sequence(self.norm(walk), walks.node < x.shape[0])
         new = self.to_edges(_mean_of_visits(walk, walks.edge, walks.edge_visits))
@@ -211,14 +211,14 @@ class WalkEncoder(nn.Module):
 
 
 def _with_zero(rows: Tensor) -> Tensor:
-    """Append the row that stands behind the end of walks."""
+    """Append the row for positions after the end of walks."""
     return F.pad(rows, (0, 0, 0, 1))
 
 
 def _mean_of_visits(walk: Tensor, index: Tensor, visits: Tensor) -> Tensor:
-    """Average `walk [W, l, dim]` over the visits of each row, 0 without any; the last row, of no one, is left out."""
+    """Average `walk [W, l, dim]` over the visits of each row, 0 without visits; the last row, a dummy, is dropped."""
     precision = torch.promote_types(walk.dtype, torch.float32)
-    # Sums of hundreds of visits: in half precision late ones would be lost.
+    # Sums of hundreds of visits: half precision would lose late ones.
     total = torch.zeros(visits.shape[0] + 1, walk.shape[-1], dtype=precision, device=walk.device)
     total = total.index_add(0, index.flatten(), walk.flatten(0, 1).to(precision))
     return (total[:-1] / visits).to(walk.dtype)
@@ -232,15 +232,15 @@ class WalkerLayer(nn.Module):
         virtual node:   v' = MLP(sum_i y_i + v),  x' = y + v'                  v of the layer before, 0 at first
         transformer:    z  = Norm(x + Attention(Norm(y))),  x' = Norm(z + FFN(z))
 
-    Around attention the residual is that before GINE, as in the authors' code.
+    The residual around attention is the input of GINE, as in the authors' code.
 
     Args:
         walk: the walk encoder.
         dim: width.
         local_layer: GINE or none.
         global_layer: virtual_node, transformer or none.
-        num_heads: of the attention.
-        dropout: of all networks.
+        num_heads: heads of the attention.
+        dropout: dropout of all networks.
         attention_dropout: probability of dropping a weight.
     """
 
@@ -289,13 +289,13 @@ class WalkerLayer(nn.Module):
 class NeuralWalker(Architecture):
     """NeuralWalker (Chen et al., ICLR 2025); defaults are its ZINC model.
 
-    Each training step draws walks anew: from a share of the nodes, to neighbours drawn uniformly, without turning back
-    (`sample_walks`); the workers of the loader do it. Evaluation walks from all nodes, the same way every time: the
-    walks of a graph follow from it as it is numbered, so it gets the same answer in any batch, but another
-    numbering of its nodes is another draw.
+    Each training step draws new walks from a share of the nodes to uniformly drawn neighbours, without backtracking
+    (`sample_walks`), in the workers of the loader. Evaluation walks from all nodes, with the same walks every time:
+    they are determined by the graph and its node numbering, so a graph gets the same answer in any batch, but
+    renumbering its nodes gives a different draw.
 
-    The Mamba blocks run by the fused kernel of `mamba_ssm` on a card where that package is installed; elsewhere in
-    plain PyTorch, which keeps 32 numbers for every channel and position.
+    The Mamba blocks use the fused kernel of `mamba_ssm` on a GPU if that package is installed, otherwise plain PyTorch,
+    which stores 32 numbers for every channel and position.
 
     Time and memory: `B L (N + E) d^2`, `B L (N + E) d`.
 
@@ -303,22 +303,22 @@ class NeuralWalker(Architecture):
         spec: the benchmark's description.
         hidden_dim: width of nodes and edges.
         num_layers: layers.
-        sequence_layer: on walks: mamba, conv or transformer.
-        local_layer: among neighbours: GINE or none.
-        global_layer: among all nodes: virtual_node, which the last layer goes without, transformer or none.
-        num_heads: of the transformers, among all nodes or on walks.
+        sequence_layer: layer on walks: mamba, conv or transformer.
+        local_layer: layer among neighbours: GINE or none.
+        global_layer: layer among all nodes: virtual_node (omitted in the last layer), transformer or none.
+        num_heads: heads of the transformers, among all nodes or on walks.
         walk_length: nodes of a walk.
         sample_rate: share of the nodes that walks start from in training.
-        window: nodes before each one of a walk whose identity and edges it is told.
-        dropout: of all networks but that on walks.
-        attention_dropout: of the weights among all nodes.
-        node_output: what nodes go through at last, but where the global layer is a transformer: mlp; norm, a layer
+        window: number of previous nodes of a walk whose identity and edges are encoded for each node.
+        dropout: dropout of all networks except that on walks.
+        attention_dropout: dropout of the weights among all nodes.
+        node_output: final map of the nodes, unless the global layer is a transformer: mlp; norm, a layer
             norm; none.
         positional_encoders: outputs are concatenated to the node features, which get the remaining width.
         categorical: how categorical features enter: xavier_uniform, normal or one_hot.
 
     Raises:
-        BadInput: an option is unknown or out of its range.
+        BadInput: an option is unknown or out of range.
 
     Examples:
         >>> from graphbench.testing import tiny_batch, tiny_spec
@@ -356,14 +356,14 @@ class NeuralWalker(Architecture):
         self.walk_length, self.sample_rate, self.window = walk_length, sample_rate, window
         self.node_encoder = NodeEncoder(spec, hidden_dim, positional_encoders or (), categorical, one_hot_bias=False)
         has_edges = bool(spec.edge.vocabularies or spec.edge.dense)
-        # Without features the first layer makes the vectors of edges from their walks.
+        # Without features the first layer computes the edge vectors from their walks.
         self.edge_encoder = EdgeEncoder(spec, hidden_dim, categorical) if has_edges else None
         self.edge_dim = hidden_dim
         self.layers = nn.ModuleList()
         for number in range(num_layers):
             sequence = _make_sequence(sequence_layer, hidden_dim, num_heads)
             walk = WalkEncoder(hidden_dim, window, sequence, has_edges or number > 0, dropout)
-            # As in the authors' code: a pooled graph holds the sum over its nodes already.
+            # As in the authors' code: a pooled graph already contains the sum over its nodes.
             silent = global_layer == "virtual_node" and number == num_layers - 1
             kind: WalkerGlobalName = "none" if silent else global_layer
             self.layers.append(WalkerLayer(walk, hidden_dim, local_layer, kind, num_heads, dropout, attention_dropout))

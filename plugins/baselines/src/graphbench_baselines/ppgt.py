@@ -1,4 +1,4 @@
-"""PPGT: a plain transformer, whose attention measures distances and is steered by random walks between nodes.
+"""PPGT: a plain transformer whose attention measures distances and is modulated by random walks between nodes.
 
 Ma, Pal, Zhang, Torr & Coates, "Plain Transformers Can be Powerful Graph Learners", TMLR 2026,
 https://openreview.net/forum?id=bEmDvP0fdv. Equations are those of the released code.
@@ -24,17 +24,17 @@ from graphbench_baselines.grit import Pairs, make_pairs
 
 #: Added to mean squares, as in the authors' code.
 _EPSILON = 1e-6
-#: Standard deviation of initial weights, those of vision transformers.
+#: Standard deviation of initial weights, as in vision transformers.
 _DEVIATION = 0.02
 
 
 class AdaRMSNorm(nn.Module):
-    """Root mean square norm whose scale follows the row that it normalises.
+    """Root mean square norm whose scale depends on the normalised row.
 
         y = x / rms(x) * rms(alpha * x + beta),      rms(a) = sqrt(mean(a^2) + 1e-6)
 
-    With alpha = 0 and beta = 1, its initial values, it is RMSNorm; with alpha = 1 and beta = 0 it is the identity, so
-    that a layer may keep the magnitudes of its tokens. `2 dim` parameters.
+    With alpha = 0 and beta = 1, its initial values, it is RMSNorm; with alpha = 1 and beta = 0 it is the identity, so a
+    layer can keep the magnitudes of its tokens. `2 dim` parameters.
 
     Args:
         dim: width of the rows.
@@ -50,20 +50,20 @@ class AdaRMSNorm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalise rows `[..., dim]`."""
-        # The scale is positive whatever alpha and beta: a row is never turned round, only lengthened.
+        # The scale is positive for all alpha and beta: a row is never reversed, only scaled.
         scale = (x * self.alpha + self.beta).square().mean(-1, keepdim=True).add(_EPSILON).sqrt()
         return F.rms_norm(x, x.shape[-1:], eps=_EPSILON) * scale
 
 
 class PPGTAttention(Traced):
-    """Attention by distances, with a bias and a factor for each pair of nodes.
+    """Attention based on distances, with a bias and a factor for each pair of nodes.
 
         s_ij = q_i . k_j - |k_j|^2 / (2 sqrt(d)) + (P_r e_ij)
         w_ij = Drop(softmax_j(s_ij) (1 + P_d e_ij))
         x'_i = O sum_j w_ij v_j
 
-    per head up to O. The first two terms of s_ij are a negative squared distance of q_i and k_j, but for a term that
-    softmax cancels; the released code scales the second term alone. `4 dim^2 + 4 dim + 2 H (dim + 1)` parameters.
+    per head up to O. The first two terms of s_ij are a negative squared distance of q_i and k_j, except for a term that
+    softmax cancels; the released code scales only the second term. `4 dim^2 + 4 dim + 2 H (dim + 1)` parameters.
 
     Args:
         dim: width of nodes and pairs.
@@ -85,11 +85,11 @@ class PPGTAttention(Traced):
         """Return mixed nodes `[N, dim]` of nodes `[N, dim]` and pairs `[P, dim]`, without the residual."""
         q, k, v = (part.unflatten(-1, (self.num_heads, -1)) for part in self.qkv_map(x).chunk(3, dim=-1))
         bias, factor = self.pair_map(pair).chunk(2, dim=-1)  # [P, H] each
-        # Not over sqrt(d), unlike the length of keys below: so the released code.
+        # Not divided by sqrt(d), unlike the length of keys below, as in the released code.
         product = (q.index_select(0, pairs.query) * k.index_select(0, pairs.key)).sum(-1)
         length = k.square().sum(-1) / (2 * math.sqrt(k.shape[-1]))  # [N, H]
         weights = softmax(product - length.index_select(0, pairs.key) + bias, pairs.query, num_nodes=x.shape[0])
-        # Behind the softmax: rows need not sum to one.
+        # After the softmax: rows need not sum to one.
         weights = weights * (1 + factor)
         dropped = self.dropout(weights).unsqueeze(-1)
         mixed = scatter(dropped * v.index_select(0, pairs.key), pairs.query, 0, x.shape[0], reduce="sum")
@@ -112,7 +112,7 @@ class PPGTAttention(Traced):
 
 
 class PPGTLayer(nn.Module):
-    """Attention and a feed-forward network, each behind a norm and with stochastic depth.
+    """Attention and a feed-forward network, each after a norm and with stochastic depth.
 
         y = x + Path(attention(Norm(x), e))      x' = y + Path(W2 GELU(W1 Norm(y) + b1) + b2)
 
@@ -122,7 +122,7 @@ class PPGTLayer(nn.Module):
         dim: width of nodes and pairs.
         num_heads: heads; must divide `dim`.
         attention_dropout: probability of dropping an attention weight.
-        drop_path: probability with which a graph leaves out a branch.
+        drop_path: probability that a graph skips a branch.
     """
 
     def __init__(self, dim: int, num_heads: int, attention_dropout: float, drop_path: float) -> None:
@@ -140,13 +140,13 @@ class PPGTLayer(nn.Module):
     def _path(self, branch: Tensor, batch: GraphBatch) -> Tensor:
         if not self.training or not self.drop_path:
             return branch
-        # Dropout of ones: one draw for a graph, and what stays is divided by 1 - p.
+        # Dropout of ones: one draw per graph, and kept branches are divided by 1 - p.
         mask = F.dropout(branch.new_ones(batch.num_graphs, 1), self.drop_path)
         return branch * mask.index_select(0, batch.batch)
 
 
 class PairStem(nn.Module):
-    """Encode pairs by waves of their random-walk probabilities, of degrees and of the size of the graph.
+    """Encode pairs using waves of random-walk probabilities, degrees and the size of the graph.
 
         p_ij = [(P^0)_ij, ..., (P^(K-1))_ij, 1 / n, 1 / deg_j, 1 / deg_i]
         s_ij = [p_ij, sin(2^l pi p_ij), cos(2^l pi p_ij)],   l = 0, 1, 2
@@ -177,25 +177,25 @@ class PairStem(nn.Module):
         degree = torch.expm1(pairs.log_degree)
         inverse = torch.where(degree > 0.5, 1 / degree.clamp(min=1), 0.0)  # [N, 1]
         ends = (inverse.index_select(0, pairs.key), inverse.index_select(0, pairs.query))
-        # Waves of bfloat16 would be noise: half a unit of 2^2 pi p is a hundredth.
+        # Waves in bfloat16 would be noise: half a unit of 2^2 pi p is a hundredth.
         features = torch.cat([walks.float(), 1 / size, *ends], dim=-1)
         phases = (features.unsqueeze(-1) * self.waves.float()).flatten(1)
         features = torch.cat([features, phases.sin(), phases.cos()], dim=-1).to(self.expand.weight.dtype)
         pair = self.contract(F.gelu(self.expand(features)))
         pair = pair.index_add(0, pairs.edge, self.edge_encoder(batch).to(pair.dtype))
-        # The last of the three norms has no block: it closes the stem.
+        # The last of the three norms has no block: it ends the stem.
         for norm, block in zip(self.norms, self.blocks, strict=False):
             pair = pair + block(norm(pair))
         return self.norms[-1](pair)
 
 
 class PPGT(Architecture):
-    """PPGT (Ma et al., TMLR 2026); defaults are the released ZINC model, of 493,185 parameters with its head.
+    """PPGT (Ma et al., TMLR 2026); defaults are the released ZINC model, with 493,185 parameters including its head.
 
     Nodes start as their encoded features plus maps of their walks to themselves, `log(1 + deg)` and `log(1 + n)`; pairs
-    are encoded once (`PairStem`) and steer every layer (`PPGTAttention`).
+    are encoded once (`PairStem`) and modulate every layer (`PPGTAttention`).
 
-    Time and memory: `B L N^2 (d^2 + H)`, `B L N^2 (d + H)`. `RRWP` keeps K - 1 numbers of each pair on disk.
+    Time and memory: `B L N^2 (d^2 + H)`, `B L N^2 (d + H)`. `RRWP` stores K - 1 numbers per pair on disk.
 
     Args:
         spec: the benchmark's description.
@@ -204,11 +204,11 @@ class PPGT(Architecture):
         num_heads: heads; must divide `hidden_dim`.
         num_steps: K, with the identity, at least 2.
         attention_dropout: probability of dropping an attention weight.
-        drop_path: probability with which a graph leaves out the branch of a layer.
+        drop_path: probability that a graph skips the branch of a layer.
         categorical: how categorical features enter: xavier_uniform, normal or one_hot.
 
     Raises:
-        BadInput: an option is out of its range, or `num_heads` does not divide `hidden_dim`.
+        BadInput: an option is out of range, or `num_heads` does not divide `hidden_dim`.
 
     Examples:
         >>> from graphbench.testing import tiny_batch, tiny_spec
@@ -243,7 +243,7 @@ class PPGT(Architecture):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw weights of layers and blocks with deviation 0.02, those of encodings by their fan-in; biases are 0."""
+        """Draw weights of layers and blocks with deviation 0.02, of encodings according to fan-in; biases are 0."""
         for module in (*self.layers.modules(), *self.pair_stem.blocks.modules()):
             if isinstance(module, nn.Linear):
                 nn.init.trunc_normal_(module.weight, std=_DEVIATION)

@@ -1,7 +1,7 @@
-"""Random walks on the graphs of a batch, and what each of their nodes sees of those before it.
+"""Random walks on the graphs of a batch, and encodings of each node's relation to earlier nodes of its walk.
 
-The sampler and the encodings of NeuralWalker (Chen, Schulz & Borgwardt, ICLR 2025, arXiv 2406.03386), whose encodings
-are those of CRaWl (Toenshoff et al., TMLR 2023, arXiv 2102.08786).
+The sampler and the encodings of NeuralWalker (Chen, Schulz & Borgwardt, ICLR 2025, arXiv 2406.03386), which takes its
+encodings from CRaWl (Toenshoff et al., TMLR 2023, arXiv 2102.08786).
 
 Legend: N nodes and E edges of the batch, B graphs, W walks, l nodes of a walk, s nodes of the window.
 """
@@ -24,8 +24,8 @@ class RandomWalks(NamedTuple):
     """Walks over the nodes and edges of a batch.
 
     Args:
-        node: nodes in the order of their visit `[W, l]`; N behind the end of a walk.
-        edge: edge from each node to the next `[W, l]`; E behind the end of a walk, and so at its last node.
+        node: nodes in the order of their visit `[W, l]`; N after the end of a walk.
+        edge: edge from each node to the next `[W, l]`; E after the end of a walk, and so at its last node.
         keys: `source N + target` of all edges in ascending order, then N^2 `[E + 1]`.
     """
 
@@ -37,11 +37,11 @@ class RandomWalks(NamedTuple):
 def sample_walks(
     edge_index: Tensor, batch: Tensor, ptr: Tensor, seeds: Tensor, length: int, rate: float = 1.0
 ) -> RandomWalks:
-    """Walk from every node, or from a random share of them, to neighbours drawn uniformly, without turning back.
+    """Walk from every node, or from a random share of nodes, to uniformly drawn neighbours, without backtracking.
 
-    The neighbour that a walk came from is left out, unless there is no other. A walk ends at a node that no edge
-    leaves. All walks of the batch take a step together. Random numbers are hashes of a graph's seed, a node's number in
-    its graph and the step: walks of a graph do not depend on its batch, nor on the order in which edges are listed.
+    The neighbour that a walk came from is excluded, unless it is the only one. A walk ends at a node without outgoing
+    edges. All walks of the batch take steps simultaneously. Random numbers are hashes of a graph's seed, a node's
+    number in its graph and the step, so walks of a graph depend neither on its batch nor on the order of edges.
 
     Args:
         edge_index: sources and targets `[2, E]`.
@@ -49,10 +49,10 @@ def sample_walks(
         ptr: first node of each graph `[B + 1]`.
         seeds: one 64-bit seed per graph `[B]`.
         length: l.
-        rate: probability of each node to be the start of a walk.
+        rate: probability that a node is the start of a walk.
 
     Examples:
-        On a path of three nodes walks turn at the ends alone.
+        On a path of three nodes walks turn only at the ends.
 
         >>> path, graph = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]), torch.zeros(3, dtype=torch.int64)
         >>> walks = sample_walks(path, graph, torch.tensor([0, 3]), torch.tensor([5]), length=5)
@@ -64,12 +64,12 @@ def sample_walks(
     source, target = edge_index[:, order]
     first = torch.searchsorted(source, torch.arange(num_nodes + 1, device=device))
     degree = F.pad(first.diff(), (0, 1))
-    # Edges that lead back over an edge stand together in the order: from `back` on, `num_back` of them.
+    # Edges that reverse an edge are adjacent in the order: `num_back` of them, starting at `back`.
     reverse = target * num_nodes + source
     back = torch.searchsorted(keys, reverse)
     num_back = F.pad(torch.searchsorted(keys, reverse, right=True) - back, (0, 1))
     rank_back = F.pad(back - first[target], (0, 1))
-    # Behind its end a walk stands at node N and comes over edge E.
+    # After its end a walk is at node N and has come over edge E.
     target, order = F.pad(target, (0, 1), value=num_nodes), F.pad(order, (0, 1), value=num_edges)
 
     chance = mix(torch.arange(num_nodes, device=device) - ptr[batch], seeds[batch])
@@ -81,7 +81,7 @@ def sample_walks(
     for step in range(1, length):
         bits, num_returning = mix(chance, step), num_back[last_edge]
         num_onward = degree[current] - num_returning
-        # A rank among the edges that do not lead back; ranks from theirs on step over them.
+        # A rank among the edges that do not lead back; skip those that do.
         rank = below(bits, num_onward.clamp(min=1))
         rank = rank + torch.where(rank >= rank_back[last_edge], num_returning, 0)
         turned = rank_back[last_edge] + below(bits, num_returning.clamp(min=1))
@@ -95,13 +95,13 @@ def sample_walks(
 
 
 def walk_seeds(edge_index: Tensor, batch: Tensor, ptr: Tensor, generator: torch.Generator | None) -> Tensor:
-    """Return one 64-bit seed per graph `[B]`: drawn, or without a generator a hash of each graph, which repeats.
+    """Return one 64-bit seed per graph `[B]`: drawn, or without a generator a reproducible hash of each graph.
 
     Args:
         edge_index: `[2, E]`.
         batch: graph of each node `[N]`.
         ptr: first node of each graph `[B + 1]`.
-        generator: on the CPU.
+        generator: generator on the CPU.
     """
     if generator is None:
         return structure_hash(edge_index, batch, ptr)
@@ -109,21 +109,21 @@ def walk_seeds(edge_index: Tensor, batch: Tensor, ptr: Tensor, generator: torch.
 
 
 def window_encodings(walks: RandomWalks, num_nodes: int, window: int) -> Tensor:
-    """Mark, for every node w_i of a walk, which of the s nodes before it are the same, and which are its neighbours.
+    """Mark, for every node w_i of a walk, which of the s previous nodes equal it, and which are its neighbours.
 
         id[i, j] = 1 if w_i = w_(i-s+j)              j = 0, ..., s - 1
         adj[i, j] = 1 if w_(i-s+j) -> w_i is an edge   j = 0, ..., s - 2; the last one is an edge in any case
 
-    Nothing of it depends on weights or sizes of graphs, and on a card it costs a few launches: so it is done there, and
-    the loader sends the walks alone.
+    This does not depend on weights or graph sizes and needs only a few launches on a GPU, so it is computed there and
+    the loader sends only the walks.
 
     Args:
-        walks: of the batch.
+        walks: walks of the batch.
         num_nodes: N.
         window: s.
 
     Returns:
-        id beside adj `[W, l, 2 s - 1]`, bool; False behind the end of a walk.
+        id and adj, concatenated `[W, l, 2 s - 1]`, bool; False after the end of a walk.
 
     Examples:
         >>> triangle = torch.tensor([[0, 0, 1, 1, 2, 2], [1, 2, 0, 2, 0, 1]])
@@ -135,7 +135,7 @@ def window_encodings(walks: RandomWalks, num_nodes: int, window: int) -> Tensor:
     node = walks.node.unsqueeze(-1)
     before = F.pad(walks.node, (window, 0), value=-1).unfold(1, window, 1)[:, :-1]  # [W, l, s]
     pair = before[..., :-1] * num_nodes + node
-    # The one key above all pairs keeps the place in range; pairs behind the end of a walk may lie above it.
+    # The one key above all pairs keeps the place in range; pairs after the end of a walk may exceed it.
     place = torch.searchsorted(walks.keys, pair.contiguous()).clamp(max=walks.keys.shape[0] - 1)
     seen = torch.cat([before == node, walks.keys[place] == pair], dim=-1)
     return seen & (node < num_nodes)

@@ -4,8 +4,8 @@ Its positions, learned from Laplacian eigenpairs, are `TransformerLapPE`.
 
 Kreuzer et al., "Rethinking Graph Transformers with Spectral Attention", NeurIPS 2021, arXiv 2106.03893.
 
-Legend: N nodes, E edges, H heads, d head width, dim = H d. Node i attends to node j along edge j -> i. An added pair is
-one of two nodes of a graph without an edge between them.
+Legend: N nodes, E edges, H heads, d head width, dim = H d. Node i attends to node j along edge j -> i. An added pair
+consists of two nodes of a graph without an edge between them.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ from graphbench_baselines.gt import matrices_of_edges
 
 #: Logits are clamped to this absolute value, as in the authors' code.
 _LARGEST_LOGIT = 5.0
-#: What the authors' code adds to the denominator; weights here are `exp(-_LARGEST_LOGIT)` times theirs.
+#: Added to the denominator in the authors' code; weights here are `exp(-_LARGEST_LOGIT)` times theirs.
 _EPSILON = 1e-6 * 2.718281828459045**-_LARGEST_LOGIT
-#: Width between the two maps of its feed-forward networks; the authors keep PyTorch's default.
+#: Width between the two maps of its feed-forward networks; the authors use PyTorch's default.
 _FFN_DIM = 2048
 #: Signs of eigenvectors in training, see `LapPEEncoder`.
 Sign = Literal["flip_graph", "flip_batch", "absolute", "none"]
 
 
 class AddedPairs(NamedTuple):
-    """The pairs that the attention of one forward pass adds to the edges; all layers share them.
+    """The pairs that attention adds to the edges in a forward pass; all layers share them.
 
     Args:
-        layout: of the nodes in padded graphs.
+        layout: layout of the nodes in padded graphs.
         masks: for each of `layout.blocks` the added pairs (i, j) `[b, 1, n, n]`, bool.
     """
 
@@ -65,10 +65,10 @@ class AddedPairs(NamedTuple):
             mask &= ~torch.eye(size, dtype=torch.bool, device=mask.device)
             # Entry (i, j) of graph b is number (b n + i) n + j, with b n + i the slot of i and j that of j modulo n.
             slot = block.layout.index
-            if block.rows is not None:  # some graphs of the batch: the others' nodes have no slot
+            if block.rows is not None:  # some graphs of the batch: nodes of the others have no slot
                 slot = torch.full_like(layout.index, -1).index_copy(0, block.rows, slot)
             source, target = slot[batch.edge_index[0]], slot[batch.edge_index[1]]
-            if block.rows is not None:  # on a processor alone, where a boolean index waits for nothing
+            if block.rows is not None:  # only on a CPU, where a boolean index needs no sync
                 source, target = source[target >= 0], target[target >= 0]
             mask = mask.view(-1).index_fill(0, target * size + source % max(size, 1), False)
             masks.append(mask.view(count, 1, size, size))
@@ -76,20 +76,20 @@ class AddedPairs(NamedTuple):
 
 
 class SANAttention(Traced):
-    """Attention along edges, steered by their vectors, and over added pairs, which share one learned vector f.
+    """Attention along edges, modulated by their vectors, and over added pairs, which share one learned vector f.
 
         s_ij = sum_d (Q x_i) * (K x_j) * (E e_ij) / sqrt(d)               along edges
         t_ij = sum_d (Q' x_i) * (K' x_j) * (E' f) / sqrt(d)               over added pairs
         w_ij = exp(clamp(s_ij, -5, 5)) / (1 + gamma)   or   gamma exp(clamp(t_ij, -5, 5)) / (1 + gamma)
         x'_i = O Drop(sum_j w_ij V x_j / (sum_j w_ij + 1e-6))
 
-    per head up to O, and without biases but that of O. One sum normalises both kinds of pairs, as in the authors' code.
-    `5 dim^2 + dim` parameters, `8 dim^2 + dim` with added pairs.
+    per head up to O, and without biases except that of O. One sum normalises both kinds of pairs, as in the authors'
+    code. `5 dim^2 + dim` parameters, `8 dim^2 + dim` with added pairs.
 
     Args:
         dim: width of nodes and edges.
         num_heads: heads; must divide `dim`.
-        gamma: weight of added pairs; None for attention along edges alone.
+        gamma: weight of added pairs; None for attention along edges only.
         dropout: probability of Drop.
 
     Raises:
@@ -140,7 +140,7 @@ class SANAttention(Traced):
         assert self.added_qk_map is not None
         assert self.added_edge_map is not None
         q, k = self.added_qk_map(x).chunk(2, dim=-1)
-        # E' f is the same for all pairs, so it goes to the queries, and scores are one matrix product.
+        # E' f is the same for all pairs, so multiply the queries by it; scores are then one matrix product.
         q = q * self.added_edge_map(row) * (q.shape[-1] // self.num_heads) ** -0.5
         qk, weights = torch.cat([q, k], dim=-1), []
         heads = pairs.layout.to_block_heads(qk, 2, self.num_heads)
@@ -169,7 +169,7 @@ class SANAttention(Traced):
     ) -> LayerTrace:
         sizes = batch.ptr.diff()
         gamma = self.gamma or 0.0
-        # `forward` divided `total` by 1 + gamma, so numerators are divided by it, too.
+        # `forward` divided `total` by 1 + gamma, so also divide numerators by it.
         matrices = matrices_of_edges(along.detach() / (1.0 + gamma), batch)
         if pairs is not None:
             others = pairs.layout.matrices_of_graphs(added)
@@ -190,7 +190,7 @@ class SANLayer(nn.Module):
 
         y = Norm(x + attention(x, e))        x' = Norm(y + W2 Drop(ReLU(W1 y + b1)) + b2)
 
-    Parameters with batch norm: `9 dim^2 + 8 dim`, with added pairs `12 dim^2 + 8 dim`. Edges keep their vectors.
+    Parameters with batch norm: `9 dim^2 + 8 dim`, with added pairs `12 dim^2 + 8 dim`. Edge vectors do not change.
 
     Args:
         dim: width of nodes and edges.
@@ -226,15 +226,15 @@ class SAN(Architecture):
         hidden_dim: width of nodes and edges.
         num_layers: layers.
         num_heads: heads; must divide `hidden_dim`.
-        full: attend over the pairs without an edge, too; False is the authors' sparse model.
-        gamma: weight of these pairs against that of edges; 0 would leave them without influence.
+        full: also attend over pairs without an edge; False is the authors' sparse model.
+        gamma: weight of these pairs relative to edges; 0 would remove their influence.
         dropout: probability of every dropout of the layers.
         norm: batch, layer or none.
         positional_encoders: outputs are concatenated to the node features, which get the remaining width.
         categorical: how categorical features enter: xavier_uniform, normal or one_hot.
 
     Raises:
-        BadInput: an option is out of its range, or `num_heads` does not divide `hidden_dim`.
+        BadInput: an option is out of range, or `num_heads` does not divide `hidden_dim`.
 
     Examples:
         >>> from graphbench.testing import tiny_batch, tiny_spec
@@ -266,7 +266,7 @@ class SAN(Architecture):
         )
 
     def forward(self, batch: GraphBatch) -> Representation:
-        """Return nodes `[num_nodes, hidden_dim]`; edges keep the vectors they enter with and are not returned."""
+        """Return nodes `[num_nodes, hidden_dim]`; edge vectors do not change and are not returned."""
         x, edge = self.node_encoder(batch), self.edge_encoder(batch)
         pairs = AddedPairs.of(batch) if self.added_row is not None else None
         for layer in self.layers:
@@ -275,7 +275,7 @@ class SAN(Architecture):
 
 
 def _weights(logits: Tensor) -> Tensor:
-    """Compute `exp(clamp(logits, -5, 5) - 5)`, in float32 at least: sums of many weights exceed half precision."""
+    """Compute `exp(clamp(logits, -5, 5) - 5)`, in at least float32: sums of many weights exceed half precision."""
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     return (logits.clamp(-_LARGEST_LOGIT, _LARGEST_LOGIT) - _LARGEST_LOGIT).exp()
 
@@ -284,16 +284,16 @@ class TransformerLapPE(PositionalEncoder):
     """The sum over eigenvectors k of `Transformer([W (v_ik, lambda_k) + b]_k)_k`, the learned positions of SAN.
 
     Each node i is a sequence, with a token for each of the K smallest eigenvalues of the Laplacian: the
-    eigenvalue and the node's entry of the eigenvector. The layers are PyTorch's `TransformerEncoderLayer` with norms
-    after and a feed-forward width of 2048. In a graph with fewer than K nodes the tokens without eigenvector
-    are neither attended to nor summed. A layer of width p has `4 p^2 + 9 p + 4096 p + 2048` parameters, W and b 3 p.
+    eigenvalue and the node's entry of the eigenvector. The layers are PyTorch's post-norm `TransformerEncoderLayer`
+    with a feed-forward width of 2048. In a graph with fewer than K nodes tokens without an eigenvector are neither
+    attended to nor summed. A layer of width p has `4 p^2 + 9 p + 4096 p + 2048` parameters, W and b have 3 p.
 
     Args:
         num_eigenvectors: K.
         dim: width p of the tokens and of the result.
         num_layers: layers.
         num_heads: heads; must divide `dim`.
-        dropout: of the layers; the authors keep PyTorch's default.
+        dropout: dropout of the layers; the authors use PyTorch's default.
         sign: signs of eigenvectors in training, see `LapPEEncoder`.
         normalization: Laplacian, see `LapPE`.
         unit_rows: scale the K entries of each node to length 1, as SAN's own code does; GraphGPS does not.
@@ -343,7 +343,7 @@ class TransformerLapPE(PositionalEncoder):
             vectors = F.normalize(vectors, dim=-1)
         values = batch.lap_pe_values.to(vectors.dtype)[batch.batch]
         tokens = self.token_map(torch.stack([vectors, values], dim=-1))  # [num_nodes, K, dim]
-        # A graph of n nodes has n eigenvectors; the first is always there, so no sequence is padding alone.
+        # A graph of n nodes has n eigenvectors; the first always exists, so no sequence is all padding.
         column = torch.arange(vectors.shape[1], device=vectors.device)
         padding = column >= batch.ptr.diff()[batch.batch][:, None]
         encoded = self.transformer(tokens, src_key_padding_mask=padding)

@@ -1,4 +1,4 @@
-"""SAT: global attention whose queries and keys see the structure around a node."""
+"""SAT: global attention whose queries and keys depend on the structure around a node."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ class Surroundings:
     """Layout, edges and damping, shared by all layers of a forward pass.
 
     Args:
-        layout: of the nodes in padded graphs.
-        edges: of the extractors' networks.
+        layout: layout of the nodes in padded graphs.
+        edges: edges of the extractors' networks.
         damping: `1 / sqrt(1 + out-degree)` of every node `[num_nodes, 1]`.
     """
 
@@ -55,7 +55,7 @@ class Surroundings:
 class SATLayer(nn.Module):
     """`y = Norm(x + Drop(c * Attention(x)))`, `x' = Norm(y + FFN(y))`, with `c_i = 1 / sqrt(1 + degree_i)`.
 
-    Queries and keys are maps of the output of the extractor, values maps of x; these three maps have no bias.
+    Queries and keys are maps of the extractor's output, values are maps of x; these three maps have no bias.
 
     Args:
         dim: width of the nodes.
@@ -80,7 +80,7 @@ class SATLayer(nn.Module):
         super().__init__()
         self.extractor = extractor
         self.attention = StructuredAttention(dim, num_heads, dropout, bias=False, re_attention=re_attention)
-        # Queries and keys as one matrix, as in the authors' code; Xavier's bound is that of its fan-out, 2 dim.
+        # Queries and keys as one matrix, as in the authors' code; Xavier's bound uses its fan-out, 2 dim.
         for linear in (self.attention.qk_map, self.attention.v_map):
             nn.init.xavier_uniform_(linear.weight)
         self.attention_norm = make_norm(norm, dim)
@@ -92,7 +92,7 @@ class SATLayer(nn.Module):
         """Return nodes `[num_nodes, dim]` after the layer."""
         structure = self.extractor(x, around.edges)
         mixed = self.attention(x, around.layout, structure=structure)
-        # The paper's degree factor, against the weight of highly connected nodes; 1 + d is that of the authors' code.
+        # The paper's degree factor reduces the weight of highly connected nodes; 1 + d is as in the authors' code.
         x = self.attention_norm(x + self.dropout(around.damping * mixed))
         normed: Tensor = self.ffn_norm(x + self.feed_forward(x))
         return normed
@@ -106,27 +106,27 @@ class SAT(Architecture):
     Args:
         spec: the benchmark's description.
         hidden_dim: width of the nodes.
-        ffn_dim: width of the feed-forward networks; twice `hidden_dim` when left out.
+        ffn_dim: width of the feed-forward networks; by default twice `hidden_dim`.
         num_layers: layers.
         num_heads: heads; must divide `hidden_dim`.
         extractor: subtree or subgraph, see `SubtreeExtractor` and `SubgraphExtractor`.
         gnn: network of the extractor: GCN, GIN, GINE, GraphConv, GraphSAGE or PNA.
         num_hops: rounds of messages k, and the radius of subgraphs.
         num_towers: towers of PNA; must divide `hidden_dim`.
-        edge_dim: width of edge vectors for GINE and PNA, if the benchmark has edge features; 0: do not read them.
+        edge_dim: width of edge vectors for GINE and PNA, if the benchmark has edge features; 0: ignore them.
         dropout: probability of every dropout.
         norm: batch, layer or none.
         positional_encoders: their outputs are concatenated, mapped to `hidden_dim` and added to the node features:
             `RandomWalkPE`, or `graphbench.nn.LapPEEncoder` with `model: raw`.
         categorical: how categorical features enter: xavier_uniform, normal or one_hot, whose map has no bias here, as
             in the authors' code.
-        fusion: hand the head a gated mean of all depths, see `GateFusion`.
+        fusion: pass a gated mean of all depths to the head, see `GateFusion`.
         re_attention: let heads exchange their weights, see `ReAttention`.
         checkpointing: keep only the nodes between layers in memory and recompute each layer in the backward pass.
-        released: carry the unused norm and map of the authors' subgraph extractor, which published counts include.
+        released: include the unused norm and map of the authors' subgraph extractor, which published counts include.
 
     Raises:
-        BadInput: an option is unknown or out of range, or `released` meets the subtree extractor.
+        BadInput: an option is unknown or out of range, or `released` is used with the subtree extractor.
 
     Examples:
         >>> from graphbench.testing import tiny_batch, tiny_spec
@@ -185,7 +185,7 @@ class SAT(Architecture):
         self.fusion = GateFusion(hidden_dim) if fusion else None
 
     def precompute(self, batch: GraphBatch, generator: torch.Generator | None = None) -> dict[str, Any]:
-        """Extract the subgraphs of all nodes, for that extractor, and count the pairs that re-attention works on."""
+        """Extract the subgraphs of all nodes, if needed, and count the pairs for re-attention."""
         counted = {"num_pairs": count_pairs(batch.ptr)} if self.re_attention else {}
         if not self.subgraphs:
             return counted

@@ -1,10 +1,10 @@
 """Sequoia on graphs: a learned hierarchy of two levels, nodes and clusters, with attention within clusters.
 
 Trang, Ngo, Sonnery, Vo, Ravanbakhsh & Hy, "Scalable Hierarchical Self-Attention with Learnable Hierarchy for Long-Range
-Interactions", TMLR 2024, https://openreview.net/forum?id=qH4YFMyhce, by the settings and layers of its released code.
+Interactions", TMLR 2024, https://openreview.net/forum?id=qH4YFMyhce, with the settings and layers of its released code.
 
 Legend: T nodes of all graphs, B graphs, C clusters of each, M edges, P edges between clusters; S is the assignment
-`[T, C]` of nodes to clusters, whose rows have one 1. Cluster c of graph g has the number `g C + c`.
+`[T, C]` of nodes to clusters, with a single 1 per row. Cluster c of graph g has the number `g C + c`.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ from graphbench.nn import (
 
 @dataclass(frozen=True)
 class Clusters:
-    """Clusters of the nodes, where attention finds those of a cluster together, and which clusters share an edge.
+    """Clusters of the nodes, an order of nodes by cluster for attention, and the pairs of clusters that share an edge.
 
     Args:
         assignment: S `[T, C]`, at least float32; gradients reach the logits as if S were their softmax.
         number: number of the cluster of each node `[T]`.
         order: nodes, sorted by cluster `[T]`.
-        place: of each node in that order `[T]`.
-        layout: of the sorted nodes in padded clusters, empty ones left out, or with biases in padded graphs.
+        place: place of each node in that order `[T]`.
+        layout: layout of the sorted nodes in padded non-empty clusters, or with biases in padded graphs.
         biases: None, or minus infinity between clusters of such a graph, `[B, 1, N, N]`.
-        edge_index: edges between clusters, each from a cluster to another one, ascending; zeros behind them `[2, P]`.
-        pair_of: of each edge, from 1 on; 0 for edges within a cluster `[M]`.
+        edge_index: edges between different clusters, ascending; padded with zeros `[2, P]`.
+        pair_of: pair of each edge, counted from 1; 0 for edges within a cluster `[M]`.
     """
 
     assignment: Tensor
@@ -61,7 +61,7 @@ class Clusters:
 
     @property
     def weight(self) -> Tensor:
-        """Entry of S at the cluster of each node `[T]`: ones, through which gradients pass."""
+        """Return the entry of S at the cluster of each node `[T]`: ones that carry gradients."""
         return self.assignment.gather(1, (self.number % self.assignment.shape[1])[:, None]).squeeze(1)
 
 
@@ -70,7 +70,7 @@ def assign(logits: Tensor, training: bool) -> Tensor:
 
         p = softmax(l + G)    S_i = the unit vector of argmax_c p_ic      dS := dp       G_ic = -log(E), E ~ Exp(1)
 
-    Outside of training G is zero, so that a node is in the cluster of its largest logit.
+    Outside training G is zero, so a node is in the cluster of its largest logit.
 
     Args:
         logits: l `[T, C]`.
@@ -89,21 +89,21 @@ def assign(logits: Tensor, training: bool) -> Tensor:
         logits = logits - torch.empty_like(logits).exponential_().log()
     soft = logits.softmax(-1)
     hard = torch.zeros_like(soft).scatter_(1, soft.argmax(-1, keepdim=True), 1.0)
-    # The bracket is exactly 0; `hard + soft - soft` would round, and S not be zeros and ones.
+    # The bracket is exactly 0; `hard + soft - soft` would round, and S would not be exactly zeros and ones.
     return hard + (soft - soft.detach())
 
 
 def clusters_of(assignment: Tensor, batch: Data, layout: DenseLayout) -> Clusters:
     """Group the nodes by an assignment, and the edges by the clusters of their ends.
 
-    Sizes of clusters, and how many pairs of them share an edge, depend on weights. On a card they need a host-device
-    sync, and torch.compile would make them part of the program: there nodes stay in padded graphs, and edges between
-    clusters are filled up to as many as the graphs have.
+    Sizes of clusters, and the number of pairs that share an edge, depend on weights. On a GPU they need a host-device
+    sync, and torch.compile would make them part of the program: in these cases nodes stay in padded graphs, and edges
+    between clusters are padded to the number of edges of the graphs.
 
     Args:
         assignment: S `[T, C]`.
         batch: the graphs, with the graph of each node; edges are (i, j).
-        layout: of their nodes.
+        layout: layout of their nodes.
 
     Examples:
         >>> choice = torch.tensor([[0.0, 1.0], [1.0, 0.0], [0.0, 1.0]])
@@ -116,15 +116,15 @@ def clusters_of(assignment: Tensor, batch: Data, layout: DenseLayout) -> Cluster
     total = layout.num_graphs * num_clusters
     number = batch.batch * num_clusters + assignment.argmax(-1)
     ends = number[batch.edge_index]
-    # One sort of three kinds of keys: nodes by cluster, below `total`; edges within a cluster, `total`, of which one
-    # more is added so that their run is never empty; edges between clusters by pair, above `total`.
+    # One sort of three kinds of keys: nodes by cluster, below `total`; edges within a cluster, `total`, with an
+    # additional one so that their run is never empty; edges between clusters by pair, above `total`.
     edges = torch.where(ends[0] == ends[1], total, (ends[0] + 1) * total + ends[1])
     ordered, order = torch.cat([number, number.new_full((1,), total), edges]).sort(stable=True)
-    # Equal keys form a run: those of nodes number the clusters in use, those behind the run of `total` the pairs.
+    # Equal keys form a run: runs of nodes number the clusters in use, runs after that of `total` the pairs.
     run = (ordered.diff(prepend=ordered[:1]) != 0).cumsum(0)
     place = torch.empty_like(order).index_copy_(0, order, torch.arange(len(order), device=order.device))
     order, pair_of = order[:num_nodes], run[place[num_nodes + 1 :]] - run[num_nodes]
-    pairs = ends.new_zeros(2, 1 + ends.shape[1]).index_copy_(1, pair_of, ends)[:, 1:]  # zeros behind the last one
+    pairs = ends.new_zeros(2, 1 + ends.shape[1]).index_copy_(1, pair_of, ends)[:, 1:]  # zeros after the last one
     if run.device.type == "cpu" and not torch.compiler.is_compiling():
         sizes = run[:num_nodes].bincount()
         layout = DenseLayout.from_rows(run[:num_nodes], F.pad(sizes.cumsum(0), (1, 0)), max(sizes.tolist(), default=0))
@@ -135,7 +135,7 @@ def clusters_of(assignment: Tensor, batch: Data, layout: DenseLayout) -> Cluster
 
 
 def _between_clusters(number: Tensor, layout: DenseLayout) -> Tensor:
-    """Return 0 within clusters `[T]`, of which padding is a further one, and minus infinity else `[B, 1, N, N]`."""
+    """Return 0 within clusters `[T]`, with padding as an additional one, and minus infinity else `[B, 1, N, N]`."""
     dense = layout.to_dense(number[:, None] + 1)
     return (dense == dense.transpose(1, 2)).log()[:, None]
 
@@ -143,16 +143,16 @@ def _between_clusters(number: Tensor, layout: DenseLayout) -> Tensor:
 def cluster_edges(edge_index: Tensor, edge: Tensor, weight: Tensor, clusters: Clusters) -> tuple[Tensor, Tensor]:
     """Merge the edges between the nodes of two clusters into one with their mean vector.
 
-    Edges within a cluster are left out. `e_cd = sum_(i in c, j in d) w_i w_j e_ij / sum_(i in c, j in d) w_i w_j`.
+    Edges within a cluster are omitted. `e_cd = sum_(i in c, j in d) w_i w_j e_ij / sum_(i in c, j in d) w_i w_j`.
 
     Args:
         edge_index: edges (i, j) of the graphs `[2, M]`.
         edge: their vectors `[M, dim]`.
         weight: w `[T]`.
-        clusters: of the nodes.
+        clusters: clusters of the nodes.
 
     Returns:
-        Vectors of `clusters.edge_index` `[P, dim]`, and 1 for each edge, 0 where it only fills up `[P, 1]`.
+        Vectors of `clusters.edge_index` `[P, dim]`, and 1 for each edge, 0 for padding `[P, 1]`.
 
     Examples:
         >>> index, edge = torch.tensor([[0, 1, 0], [2, 2, 1]]), torch.tensor([[1.0], [3.0], [9.0]])
@@ -164,7 +164,7 @@ def cluster_edges(edge_index: Tensor, edge: Tensor, weight: Tensor, clusters: Cl
     """
     first, second = weight[edge_index]
     share, rows = (first * second).to(edge.dtype)[:, None], clusters.edge_index.shape[1] + 1
-    # Row 0 holds the edges within clusters. Weights are ones in value: a sum of 0 has no edges.
+    # Row 0 contains the edges within clusters. Weights have the value 1: a sum of 0 has no edges.
     both = scatter(torch.cat([share * edge, share], dim=1), clusters.pair_of, 0, rows, reduce="sum")[1:]
     sums, weights = both.split([edge.shape[1], 1], dim=1)
     present = weights.detach().sign()
@@ -190,14 +190,14 @@ def link_loss(
 ) -> Tensor:
     """Compare clusters with edges: return the mean over graphs of `|A - (S S^T - I)|_F / n^2`.
 
-    A counts the edges from node to node, n is the number of nodes. With `|S S^T|_F = |S^T S|_F` no matrix on pairs of
-    nodes is needed: `|A + I - S S^T|^2 = |A + I|^2 - 2 sum_ij (A + I)_ij S_i . S_j + |S^T S|^2`.
+    A counts the edges between nodes, n is the number of nodes. Since `|S S^T|_F = |S^T S|_F` no matrix over node pairs
+    is needed: `|A + I - S S^T|^2 = |A + I|^2 - 2 sum_ij (A + I)_ij S_i . S_j + |S^T S|^2`.
 
     Args:
         assignment: S `[T, C]`.
         batch: the graphs.
-        layout: of their nodes.
-        links: `count_links` of the batch, where they were counted before.
+        layout: layout of their nodes.
+        links: `count_links` of the batch, if already counted.
 
     Returns:
         A scalar.
@@ -210,14 +210,14 @@ def link_loss(
     sizes = layout.ptr.diff()
     (source, target), counts = count_links(batch.edge_index, len(assignment)) if links is None else links
     counts = counts.to(assignment.dtype)
-    # S_i . S_j at the entries of A + I alone: everywhere else the cross term is 0.
+    # S_i . S_j only at the entries of A + I: everywhere else the cross term is 0.
     common = (assignment.index_select(0, source) * assignment.index_select(0, target)).sum(-1)
     parts = counts.square() - 2 * counts * common
     with torch.autocast(assignment.device.type, enabled=False):  # bfloat16 cannot count nodes
         dense = layout.to_dense(assignment)
         shared = (dense.transpose(1, 2) @ dense).square().sum((1, 2))
     squared = shared + scatter(parts, layout.graph_of[source], 0, layout.num_graphs, reduce="sum")
-    apart = squared > 0.5  # a whole number, but for rounding; at 0 the norm has no gradient
+    apart = squared > 0.5  # an integer, except for rounding; at 0 the norm has no gradient
     norm = torch.where(apart, squared, 1.0).sqrt() * apart
     return (norm / sizes.square()).mean()
 
@@ -225,7 +225,7 @@ def link_loss(
 class ClusterAttention(Traced):
     """Softmax attention among the nodes of the same cluster; `4 dim^2 + 4 dim` parameters.
 
-    Initial values are those of `graphbench.nn.MultiHeadAttention`. Its trace has a matrix per graph, zero between
+    Initial values are those of `graphbench.nn.MultiHeadAttention`. Its trace has one matrix per graph, zero between
     clusters.
 
     Args:
@@ -274,7 +274,7 @@ class ClusterAttention(Traced):
 
 
 class Sequoia(Architecture):
-    """Sequoia (Trang et al., TMLR 2024); defaults are the released code's on Peptides.
+    """Sequoia (Trang et al., TMLR 2024); defaults are the released code's for Peptides.
 
     With x_i the encoded node plus `ReLU(Norm(W p_i))` of its positions p_i, and e_ij the encoded edge:
 
@@ -284,18 +284,18 @@ class Sequoia(Architecture):
         node  = y_i + z_(cluster of i)                       graph = sum_c z_c
         penalty = link_weight * link_loss(S)
 
-    The three are GPS layers around GatedGCN, the first and the third without attention; the first decides on clusters
-    alone. Clusters without nodes take part, as zeros before GPS_3. As in the released code, S has gradients from the
-    link loss, and from means of edge vectors where edges have dense features alone. Departures from that code:
+    The three are GPS layers around GatedGCN, the first and the third without attention; the first is used only for the
+    assignment. Clusters without nodes are included, as zeros before GPS_3. As in the released code, S has gradients
+    from the link loss, and from means of edge vectors if edges have only dense features. Differences from that code:
 
-    * In evaluation a node is in the cluster of its largest logit; there clusters are drawn, so that results differ.
-    * What it returns for nodes is not released; here a node has the vector of its cluster added.
-    * The link loss is a mean over graphs; there it is one norm of all graphs, padded to the largest with nodes in
-      random clusters, over the square of its size.
-    * It averages the codes of categorical edge features and cuts them to integers, which mixes up categories and lets
-      no gradient pass; here their vectors are averaged, still without gradient.
-    * Means of edges give S a gradient at a node's own cluster alone; there, at other clusters as well.
-    * Its attention has a node of ones in every empty cluster, which enters the batch norms and is left out here.
+    * In evaluation a node is in the cluster of its largest logit; that code draws clusters, so its results vary.
+    * Its output for nodes is not released; here a node has the vector of its cluster added.
+    * The link loss is a mean over graphs; in that code it is one norm of all graphs, padded to the largest with nodes
+      in random clusters, divided by the square of its size.
+    * It averages the codes of categorical edge features and truncates them to integers, which confuses categories and
+      blocks gradients; here their vectors are averaged, also without gradient.
+    * Means of edges give S a gradient only at a node's own cluster; in that code, also at other clusters.
+    * Its attention has a node of ones in every empty cluster, which enters the batch norms; here there is none.
 
     Time and memory: `B ((N + E + m) d^2 + N m (d + m) + N^2 (d + H))`, `B ((N + E + m) d + N m + m^2 + H N^2)`.
 
@@ -303,9 +303,9 @@ class Sequoia(Architecture):
         spec: the benchmark's description.
         hidden_dim: width of nodes, edges and clusters.
         num_heads: heads of the attention; must divide `hidden_dim`.
-        num_clusters: clusters C of each graph, of which some may stay empty.
-        link_weight: weight of the link loss; 0 leaves dense edge features alone to teach clusters.
-        dropout: probability of every dropout but that of attention weights.
+        num_clusters: clusters C of each graph, some of which may stay empty.
+        link_weight: weight of the link loss; with 0 clusters learn only from dense edge features.
+        dropout: probability of every dropout except that of attention weights.
         attention_dropout: probability of dropping an attention weight.
         norm: batch, layer or none.
         positional_encoders: their outputs are concatenated, mapped to `hidden_dim` and added to the node features:
@@ -361,11 +361,11 @@ class Sequoia(Architecture):
             make_norm(norm, num_clusters),
         )
         self.within = layer(ClusterAttention(hidden_dim, num_heads, attention_dropout))
-        # Gates of edges that only fill up are 0. Its norm of edges reads them, too, but nothing reads what it returns.
+        # Gates of padding edges are 0. The norm of edges also reads them, but its output is unused.
         self.among = layer(gate=nn.Identity())
 
     def precompute(self, batch: GraphBatch, generator: torch.Generator | None = None) -> dict[str, Any]:
-        """Count the links that the loss compares clusters with, in training."""
+        """Count the links that the loss compares with clusters, in training."""
         if generator is None or not self.link_weight:
             return {}
         links, counts = count_links(batch.edge_index, len(batch.batch))
@@ -378,12 +378,12 @@ class Sequoia(Architecture):
         layout = DenseLayout.from_batch(batch)
         clusters = clusters_of(assignment, batch, layout)
         weight = clusters.weight if self.edges_teach else clusters.weight.detach()
-        # Means of the encoded edges, before GPS_2 renews them.
+        # Means of the encoded edges, before GPS_2 updates them.
         between, present = cluster_edges(batch.edge_index, edge, weight, clusters)
-        # A GPS layer hands the layout to its attention and does not look into it.
+        # A GPS layer passes the layout to its attention without inspecting it.
         x, edge = self.within(x, edge, batch, cast(DenseLayout, clusters))
         sums = scatter(x, clusters.number, 0, batch.num_graphs * self.num_clusters, reduce="sum")
-        # Without attention it looks at edges alone. A program of torch.compile cannot make a `Data`.
+        # Without attention it only reads edges. A program of torch.compile cannot create a `Data`.
         cluster, _ = self.among(sums, between, cast(Data, clusters), distances=present)
         penalty = None
         if self.link_weight and self.training:

@@ -1,4 +1,4 @@
-"""SigGate-GT: attention whose heads are gated, entry by entry, behind a sum over neighbours gated in the same way.
+"""SigGate-GT: attention with element-wise gated heads, after a sum over neighbours gated in the same way.
 
 Guo, Wu & Yiu, "SigGate-GT: Taming Over-Smoothing in Graph Transformers via Sigmoid-Gated Attention", arXiv 2604.17324
 (its second version is "Capacity-Controlled Global Attention for Graph Transformers"). Equations are those of the
@@ -24,24 +24,24 @@ from graphbench.nn import (
     gated_messages,
 )
 
-#: Bias of the gates at first: sigmoid(0.5) = 0.62, more open than closed.
+#: Initial bias of the gates: sigmoid(0.5) = 0.62, more open than closed.
 GATE_BIAS = 0.5
 
 
 class SigGateAttention(MultiHeadAttention):
-    """Softmax attention within each graph, whose heads pass through gates that the attending node sets.
+    """Softmax attention within each graph, whose heads pass through gates set by the attending node.
 
         z_i = sum_j softmax_j(q_i . k_j / sqrt(d)) v_j        per head
         x'_i = O (z_i * sigmoid(W_g x_i + b_g))               O and W_g over all heads
 
-    A row of softmax sums to one, so an open head always adds some mean of values; a closed one adds nothing.
-    `5 dim^2 + 5 dim` parameters. Values of the trace are those that attention mixes, before the gates.
+    A row of softmax sums to one, so an open head always adds a mean of values; a closed one adds nothing.
+    `5 dim^2 + 5 dim` parameters. The trace contains the values that attention mixes, before the gates.
 
     Args:
         dim: width of the nodes.
         num_heads: heads H; must divide `dim`.
         dropout: probability of dropping an attention weight.
-        gated: False leaves the gates out, and their `dim^2 + dim` parameters.
+        gated: False omits the gates and their `dim^2 + dim` parameters.
 
     Raises:
         BadInput: `num_heads` does not divide `dim`.
@@ -54,7 +54,7 @@ class SigGateAttention(MultiHeadAttention):
 
     def __init__(self, dim: int, num_heads: int, dropout: float = 0.0, gated: bool = True) -> None:
         super().__init__(dim, num_heads, dropout)
-        self.in_proj.reset_parameters()  # as four plain maps start, not as torch's attention does
+        self.in_proj.reset_parameters()  # initialise like four plain maps, not like torch's attention
         self.out_proj.reset_parameters()
         self.gate_map = nn.Linear(dim, dim) if gated else None
         if self.gate_map is not None:
@@ -62,12 +62,12 @@ class SigGateAttention(MultiHeadAttention):
             nn.init.constant_(self.gate_map.bias, GATE_BIAS)
 
     def gate(self, heads: Tensor, x: Tensor) -> Tensor:
-        """Gate z, heads side by side `[T, dim]`, by the nodes that attend, `[T, dim]`."""
+        """Gate z, the concatenated heads `[T, dim]`, with the attending nodes `[T, dim]`."""
         return heads if self.gate_map is None else heads * self.gate_map(x).sigmoid()
 
 
 class SigGateLayer(nn.Module):
-    """Gated messages, gated attention and a feed-forward network, one after the other.
+    """Gated messages, gated attention and a feed-forward network, in sequence.
 
         s_ij = sigmoid(D x_i + E x_j + C e_ij)
         x    = Norm(x + Drop(ReLU(BN(A x_i + sum_j s_ij * B x_j / (sum_j s_ij + 1e-6)))))
@@ -75,15 +75,15 @@ class SigGateLayer(nn.Module):
         x'   = Norm(x + Drop(W2 Drop(GELU(W1 x + b1)) + b2)),      Norm a LayerNorm, W1 to width 2 dim
         e'   = ReLU(BN(F s_ij + f))
 
-    GraphGPS adds its two branches; here attention reads what messages made, as in the released code. Edges have no
-    residual and keep nothing but their gates. `15 dim^2 + 24 dim` parameters with gates in attention.
+    GraphGPS adds its two branches; here attention reads the output of messages, as in the released code. Edges have no
+    residual and keep only their gates. `15 dim^2 + 24 dim` parameters with gates in attention.
 
     Args:
         dim: width of nodes and edges.
         num_heads: heads; must divide `dim`.
-        dropout: probability of every Drop; it falls twice on the branches of messages and of the network.
+        dropout: probability of every Drop; applied twice on the branches of messages and of the network.
         attention_dropout: probability of dropping an attention weight.
-        gated: whether attention has gates; those of messages stay.
+        gated: whether attention has gates; messages always have gates.
     """
 
     def __init__(self, dim: int, num_heads: int, dropout: float, attention_dropout: float, gated: bool) -> None:
@@ -99,7 +99,7 @@ class SigGateLayer(nn.Module):
     def forward(self, x: Tensor, edge: Tensor, batch: GraphBatch, layout: DenseLayout) -> tuple[Tensor, Tensor]:
         """Return nodes `[T, dim]` and edges `[num_edges, dim]`."""
         summed, logits = gated_messages(self.node_maps(x), batch.edge_index, self.edge_map(edge), None)
-        # Twice, as released: in the network of messages, and before its residual.
+        # Twice, as in the released code: in the network of messages, and before its residual.
         messages = self.dropout(self.dropout(self.node_norm(summed).relu()))
         x = self.norms[0](x + messages)
         x = self.norms[1](x + self.dropout(self.attention(x, layout)))
@@ -117,10 +117,10 @@ class SigGateGT(Architecture):
         hidden_dim: width of nodes and edges.
         num_layers: layers.
         num_heads: heads; must divide `hidden_dim`.
-        dropout: probability of every dropout but that of attention weights.
+        dropout: probability of every dropout except that of attention weights.
         attention_dropout: probability of dropping an attention weight.
-        gated: False leaves the gates of attention out: the control of what they do.
-        positional_encoders: one linear map takes their outputs and the features, as if they were columns of one table.
+        gated: False omits the gates of attention, as a control.
+        positional_encoders: one linear map reads their outputs and the features, as if they were columns of one table.
         categorical: how categorical features enter: xavier_uniform, normal or one_hot.
 
     Raises:
@@ -151,7 +151,7 @@ class SigGateGT(Architecture):
         self.edge_dim = hidden_dim
         self.positional = nn.ModuleList(positional_encoders or ())
         width = sum(encoder.dim for encoder in positional_encoders or ())
-        # Without a bias: that of the features' map stands for both.
+        # Without a bias: the map of the features has one for both.
         self.position_map = nn.Linear(width, hidden_dim, bias=False) if width else None
         self.layers = nn.ModuleList(
             SigGateLayer(hidden_dim, num_heads, dropout, attention_dropout, gated) for _ in range(num_layers)
@@ -161,7 +161,7 @@ class SigGateGT(Architecture):
         """Return nodes `[T, hidden_dim]` and edges `[num_edges, hidden_dim]`."""
         x, edge = self.node_encoder(batch), self.edge_encoder(batch)
         if self.position_map is not None:
-            # Encoders without weights return what is stored, float32 whatever the model's precision.
+            # Encoders without weights return stored values, float32 whatever the model's precision.
             positions = torch.cat([encoder(batch) for encoder in self.positional], dim=-1)
             x = x + self.position_map(positions.to(self.position_map.weight.dtype))
         layout = DenseLayout.from_batch(batch)

@@ -1,4 +1,4 @@
-"""Structure extractors of SAT: representations of the subtree or the subgraph around a node, by any network.
+"""Structure extractors of SAT: representations of the subtree or subgraph around a node, using any network.
 
 Chen, O'Bray & Borgwardt, "Structure-Aware Transformer for Graph Representation Learning", ICML 2022, section 4.2.
 Legend: P node pairs, S (root, member) pairs of all subgraphs, M their edges, k hops.
@@ -22,14 +22,14 @@ from graphbench_baselines.tower_pna import TowerPNA
 
 #: Message passing inside an extractor. PNA has the aggregators mean, sum and max and no degree scalers, as published.
 GNN = Literal["GCN", "GIN", "GINE", "GraphConv", "GraphSAGE", "PNA"]
-#: What the extractor sees: k rounds of messages on the whole graph, or on the k-hop subgraph of each node.
+#: Input of the extractor: k rounds of messages on the whole graph, or on the k-hop subgraph of each node.
 Extractor = Literal["subtree", "subgraph"]
 #: Networks that read edge vectors.
 EDGE_GNNS = ("GINE", "PNA")
 
 
 class RandomWalkPE(PositionalEncoder):
-    """Return probabilities of random walks of 1 .. `num_steps` steps, as they are: SAT maps them itself.
+    """Return probabilities of random walks of 1 .. `num_steps` steps, unmapped, since SAT maps them itself.
 
     Args:
         num_steps: longest walk; also the width of the result.
@@ -57,9 +57,9 @@ class Subgraphs:
 
     Args:
         root: node whose subgraph a member belongs to `[S]`.
-        member: node that the member is `[S]`.
+        member: node of each member `[S]`.
         edge_index: edges between members of one subgraph `[2, M]`, numbers below S.
-        edge: edge of the batch that each of them is `[M]`.
+        edge: corresponding edge of the batch `[M]`.
     """
 
     root: Tensor
@@ -72,16 +72,16 @@ def khop_subgraphs(batch: GraphBatch, num_hops: int) -> Subgraphs:
     """Extract, for every node, the induced subgraph of the nodes that reach it within k edges.
 
     Args:
-        batch: with the distances of `subgraph_distances(k)`.
+        batch: graphs with the distances of `subgraph_distances(k)`.
         num_hops: k.
     """
     member, root = node_pairs(batch, batch.shortest_path_distance.shape[0])
     inside = batch.shortest_path_distance <= num_hops
-    # Number of each pair among the members, -1 for those farther away than k.
+    # Number of each pair among the members, -1 if farther apart than k.
     number = torch.where(inside, inside.cumsum(0) - 1, -1)
     root, member = root[inside], member[inside]
     source, target = batch.edge_index[0], batch.edge_index[1]
-    # Each member meets the edges that leave its node; an edge stays if its other end is in the same subgraph.
+    # Combine each member with the outgoing edges of its node; keep an edge if its other end is in the subgraph.
     by_source = source.argsort(stable=True)
     degree = count_nodes(source, cast(int, batch.num_nodes))
     first = degree.cumsum(0) - degree
@@ -90,7 +90,7 @@ def khop_subgraphs(batch: GraphBatch, num_hops: int) -> Subgraphs:
     edge = by_source[first[member[start]] + offset]
     graph = batch.batch[root[start]]
     position = target[edge] - batch.ptr[graph]
-    # Distances are stored from row to column: the pair (member, root) says whether the member reaches the root.
+    # Distances are stored from row to column: the pair (member, root) tells whether the member reaches the root.
     pair = batch.pair_ptr[graph] + position * batch.ptr.diff()[graph] + root[start] - batch.ptr[graph]
     end = number[pair]
     both = end >= 0
@@ -99,13 +99,13 @@ def khop_subgraphs(batch: GraphBatch, num_hops: int) -> Subgraphs:
 
 @dataclass(frozen=True)
 class NetworkEdges:
-    """The edges along which an extractor's network sends its messages, in the order of their targets.
+    """The edges along which an extractor's network sends messages, sorted by target.
 
     Args:
         edge_index: edges `[2, M]`, of the graphs or of the subgraphs, targets ascending.
-        edge: their vectors `[M, edge_dim]`; None where the network reads none.
+        edge: their vectors `[M, edge_dim]`; None if the network reads none.
         arriving: number of edges into each node or member.
-        subgraphs: for the subgraph extractor.
+        subgraphs: subgraphs, for the subgraph extractor.
     """
 
     edge_index: Tensor
@@ -120,7 +120,7 @@ def network_edges(batch: GraphBatch, edge: Tensor | None, subgraphs: Subgraphs |
     Args:
         batch: the graphs.
         edge: vectors of its edges `[num_edges, edge_dim]`.
-        subgraphs: those of its nodes.
+        subgraphs: subgraphs of its nodes.
     """
     index, nodes = batch.edge_index, cast(int, batch.num_nodes)
     if subgraphs is not None:
@@ -139,7 +139,7 @@ class MessagePassing(nn.Module):
         gnn: kind of network.
         dim: width of the nodes.
         num_layers: rounds k.
-        edge_dim: width of edge vectors; None where there are none.
+        edge_dim: width of edge vectors; None if there are none.
         num_towers: towers of PNA; must divide `dim`.
 
     Raises:
@@ -153,7 +153,7 @@ class MessagePassing(nn.Module):
         self.layers = nn.ModuleList(_make_convolution(gnn, dim, edge_dim, num_towers) for _ in range(num_layers))
 
     def forward(self, x: Tensor, edges: NetworkEdges) -> list[Tensor]:
-        """Return the nodes `[num_nodes, dim]` as they came and after each round."""
+        """Return the nodes `[num_nodes, dim]` before the first and after each round."""
         index, edge = edges.edge_index, edges.edge if self.reads_edges else None
         states = [x]
         for layer in self.layers:
@@ -182,7 +182,7 @@ class SubtreeExtractor(nn.Module):
         self.linear = nn.Linear(width, dim)
 
     def forward(self, x: Tensor, edges: NetworkEdges) -> Tensor:
-        """Return structure of every node `[num_nodes, dim]`."""
+        """Return the structure of every node `[num_nodes, dim]`."""
         out: Tensor = self.linear(self.norm(torch.cat(self.network(x, edges), dim=-1)))
         return out
 
@@ -194,7 +194,7 @@ class SubgraphExtractor(nn.Module):
         network: the k rounds.
         dim: width of the nodes.
         norm: batch, layer or none.
-        released: carry an unused norm and map of the authors' code; `dim^2 + 3 dim` parameters.
+        released: include an unused norm and map of the authors' code; `dim^2 + 3 dim` parameters.
     """
 
     def __init__(self, network: MessagePassing, dim: int, norm: NormName, released: bool = False) -> None:
@@ -205,7 +205,7 @@ class SubgraphExtractor(nn.Module):
         self.unused = nn.ModuleList([make_norm(norm, dim), nn.Linear(dim, dim)] if released else [])
 
     def forward(self, x: Tensor, edges: NetworkEdges) -> Tensor:
-        """Return structure of every node `[num_nodes, dim]`."""
+        """Return the structure of every node `[num_nodes, dim]`."""
         subgraphs = edges.subgraphs
         assert subgraphs is not None
         member = self.network(x[subgraphs.member], edges)[-1]
@@ -215,7 +215,7 @@ class SubgraphExtractor(nn.Module):
 
 
 def subgraph_distances(num_hops: int) -> ShortestPaths:
-    """Return the encoding of `khop_subgraphs`; its largest distance, k + 1, stands for all larger ones."""
+    """Return the encoding of `khop_subgraphs`; its largest distance, k + 1, represents all larger ones."""
     return ShortestPaths(max_distance=num_hops + 1)
 
 

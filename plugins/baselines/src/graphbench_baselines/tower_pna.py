@@ -1,7 +1,7 @@
-"""PyG's `PNAConv` with the options of SAT, in less memory: one tensor for each edge, not one for each tower and end.
+"""PyG's `PNAConv` with the options of SAT, using less memory: one tensor per edge, not one per tower and end.
 
 Corso, Cavalleri, Beaini, Lio & Velickovic, "Principal Neighbourhood Aggregation for Graph Nets", NeurIPS 2020, arXiv
-2004.05718. Legend: N nodes, E edges, T towers, t the width of one; dim = T t.
+2004.05718. Legend: N nodes, E edges, T towers of width t; dim = T t.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def reduced_messages(sent: Tensor, edges: Tensor | None, edge_index: Tensor, arr
         arriving: number of edges into each node `[N]`, int64.
 
     Returns:
-        `[N, dim]` each; the largest is minus infinity without messages.
+        `[N, dim]` each; the maximum is minus infinity without messages.
 
     Examples:
         >>> edges, arriving = torch.tensor([[1, 0, 2], [0, 1, 1]]), torch.tensor([1, 2, 0])
@@ -38,7 +38,7 @@ def reduced_messages(sent: Tensor, edges: Tensor | None, edge_index: Tensor, arr
     """
     messages = sent.index_select(0, edge_index[0])
     messages = messages if edges is None else messages + edges
-    if torch.compiler.is_exporting() or is_apple(sent.device):  # ONNX knows no segments, nor do Apple's GPUs
+    if torch.compiler.is_exporting() or is_apple(sent.device):  # neither ONNX nor Apple's GPUs support segments
         empty, target = messages.new_zeros(arriving.shape[0], messages.shape[1]), edge_index[1]
         largest = (empty - torch.inf).scatter_reduce(0, target[:, None].expand_as(messages), messages, "amax")
         return empty.index_add(0, target, messages), largest
@@ -71,7 +71,7 @@ class _Total(torch.autograd.Function):
 class _Largest(torch.autograd.Function):
     """The largest of the messages `[E, dim]` that arrive at each node; equal ones share its gradient.
 
-    PyTorch's own backward pass of `segment_reduce` shares positive gradients alone (2.13).
+    PyTorch's own backward pass of `segment_reduce` shares only positive gradients (2.13).
     """
 
     generate_vmap_rule = True
@@ -88,27 +88,27 @@ class _Largest(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
         messages, largest, target, arriving = ctx.saved_tensors
-        # Ties are common where nodes look alike, as atoms of a molecule in the first rounds.
+        # Ties are common if nodes are similar, such as atoms of a molecule in the first rounds.
         chosen = (messages == largest.index_select(0, target)).to(messages.dtype)
         equal = torch.segment_reduce(chosen, "sum", lengths=arriving, unsafe=True).clamp(min=1)
         return chosen * (grads[0] / equal).index_select(0, target), None, None
 
 
 class TowerPNA(PNAConv):
-    """`PNAConv` of PyG, its weights and its outputs.
+    """PyG's `PNAConv`, with the same weights and outputs.
 
-    With mean, sum and max for aggregators, the scaler "identity", towers that divide the input, and one map before and
-    one after: `m_ij = A x_i + B x_j + C e_ij + b` in every tower. Since i is the same in all that node i receives,
+    The aggregators are mean, sum and max, the scaler is "identity", towers divide the input, and there is one map
+    before and one after: `m_ij = A x_i + B x_j + C e_ij + b` in every tower. Since all messages to node i share i,
 
         sum_j m_ij = d_i (A x_i + b) + sum_j (B x_j + C e_ij)        max_j m_ij = A x_i + b + max_j (B x_j + C e_ij)
 
-    so that edges need one tensor `[E, dim]` where PyG keeps `[E, T, 3 t]` and its gradients tower by tower. The maps
-    of all towers are one product with a block-diagonal matrix. Edges are reduced in the order in which they arrive,
-    which makes sums on a graphics card the same in every run.
+    so edges need one tensor `[E, dim]`, whereas PyG stores `[E, T, 3 t]` and its gradients per tower. The maps of all
+    towers are one product with a block-diagonal matrix. Edges are reduced in a fixed order, which makes sums on a GPU
+    the same in every run.
 
     Args:
         dim: width of the nodes.
-        edge_dim: width of the edge vectors; None where there are none.
+        edge_dim: width of the edge vectors; None if there are none.
         num_towers: towers T.
 
     Raises:
@@ -127,7 +127,7 @@ class TowerPNA(PNAConv):
             dim,
             aggregators=["mean", "sum", "max"],
             scalers=["identity"],
-            deg=torch.ones(2),  # a histogram of degrees, which this scaler does not read
+            deg=torch.ones(2),  # a histogram of degrees, which this scaler ignores
             edge_dim=edge_dim,
             towers=num_towers,
             divide_input=True,

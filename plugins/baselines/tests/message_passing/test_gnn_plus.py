@@ -175,7 +175,7 @@ def test_long_range_gine_drops_within_its_network(spec):
     [
         ({"layer": "GAT"}, "layer must be one of GCN, GINE, GatedGCN, but got 'GAT'"),
         ({"version": "LRGB"}, "feed_forward=false"),
-        ({"layer": "GCN", "edge_features": False, "edge_walks": 4}, "edge_walks=4 would not be read"),
+        ({"layer": "GCN", "edge_features": False, "edge_walks": 4}, "edge_walks=4 has no effect"),
         ({"activation": "tanh"}, "activation must be one of relu, gelu, but got 'tanh'"),
     ],
 )

@@ -190,5 +190,5 @@ def test_half_precision_is_not_rounded_once_more(reference):
 
 
 def test_a_file_of_another_program_is_an_error():
-    with pytest.raises(BadInput, match="holds 'model', this file model_state"):
+    with pytest.raises(BadInput, match="has 'model', this file model_state"):
         graphormer({"model_state": {}}, {})

@@ -166,5 +166,5 @@ def test_another_model_is_an_error(reference, options, message):
 
 
 def test_a_file_of_another_program_is_an_error():
-    with pytest.raises(BadInput, match="holds 'model_state', this file state_dict"):
+    with pytest.raises(BadInput, match="has 'model_state', this file state_dict"):
         gps({"state_dict": {}}, {})

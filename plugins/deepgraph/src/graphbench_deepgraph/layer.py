@@ -27,9 +27,9 @@ from graphbench.nn import (
 )
 from graphbench_deepgraph.tokens import TokenLayout
 
-#: Edges of a shortest path that enter the edge term: equation 3 takes all of them, the released code the first five.
+#: Edges of a shortest path that enter the edge term: equation 3 uses all of them, the released code the first five.
 MAX_HOPS = 5
-#: Rows of the table for pairs that are not of two nodes.
+#: Rows of the table for pairs other than two nodes.
 _HIDDEN, _GRAPH, _MEMBER = range(3)
 
 
@@ -44,9 +44,9 @@ class DeepGraphLayer(nn.Module):
         y  = LN(alpha x + Drop(Attention(x)))
         x' = LN(alpha y + FFN(y)),      FFN a `FeedForward` with GELU
 
-    Values, the output map and the feed-forward network start at beta times their usual size, biases included. The usual
-    sizes are with `init` xavier those of the released code: Xavier-uniform maps of attention, with gain 1/sqrt(2) to
-    queries, keys and values, and PyTorch's default in the feed-forward network; with normal N(0, 0.02^2), no biases.
+    Values, the output map and the feed-forward network start at beta times their usual size, biases included. With
+    `init` xavier these are the released code's: Xavier-uniform maps of attention, with gain 1/sqrt(2) for queries, keys
+    and values, and PyTorch's default in the feed-forward network. With normal: N(0, 0.02^2), no biases.
 
     Args:
         dim: width d of the tokens.
@@ -94,14 +94,14 @@ class DeepGraphLayer(nn.Module):
         """Draw the maps as described in the class, then scale by beta."""
         for linear in (self.attention.in_proj, self.attention.out_proj, self.ffn.expand, self.ffn.contract):
             linear.reset_parameters()
-        # One by one: as a single matrix the three would have a fan-out of 3 d, and smaller bounds.
+        # Initialise the three separately: as a single matrix they would have a fan-out of 3 d, and smaller bounds.
         for weight in self.attention.in_proj.weight.chunk(3):
             nn.init.xavier_uniform_(weight, gain=2**-0.5)
         nn.init.xavier_uniform_(self.attention.out_proj.weight)
         nn.init.zeros_(self.attention.out_proj.bias)
         if init == "normal":
             draw_normal_maps(self)
-        # Values alone: queries and keys shape the softmax, whose output is no larger whatever their size.
+        # Scale only the values: queries and keys enter a softmax, whose output does not grow with them.
         for part in (self.attention.in_proj.weight, self.attention.in_proj.bias):
             part.chunk(3)[2].mul_(beta)
         for linear in (self.attention.out_proj, self.ffn.expand, self.ffn.contract):
@@ -109,7 +109,7 @@ class DeepGraphLayer(nn.Module):
             linear.bias.mul_(beta)
 
     def forward(self, x: Tensor, tokens: TokenLayout, biases: Sequence[Tensor | None]) -> Tensor:
-        """Return tokens `[T, dim]` after the layer; arguments as those of `TokenAttention.forward`."""
+        """Return tokens `[T, dim]` after the layer; arguments as for `TokenAttention.forward`."""
         attended = self.dropout(self.attention(x, tokens, biases))
         x = self.attention_norm(self.alpha * x + attended)
         return self.ffn_norm(self.alpha * x + self.ffn(x))
@@ -118,7 +118,7 @@ class DeepGraphLayer(nn.Module):
 class TokenAttention(Traced):
     """`out_i = W^O concat_h(sum_j softmax_j(q_i . k_j / sqrt(d) + bias_ij) v_j) + b^O`; `4 dim^2 + 4 dim` parameters.
 
-    A trace holds the values `x W^V W^O` of all tokens, a mask of those of substructures, and the weight of the
+    A trace contains the values `x W^V W^O` of all tokens, a mask of the substructure tokens, and the weight of the
     residual branch around this layer.
 
     Args:
@@ -181,19 +181,19 @@ class RelativeBias(PairBias):
     | substructure, its node; node, its substructure | `m[h]` |
     | everything else | minus infinity |
 
-    So nodes attend to all nodes of their graph, but a substructure to its own nodes and the graph token only, not even
-    to itself (section 5). Padded queries see the graph token, which keeps their softmax finite.
+    So nodes attend to all nodes of their graph, but a substructure attends to its own nodes and the graph token only,
+    not even to itself (section 5). Padded queries see the graph token, which keeps their softmax finite.
 
     Args:
         spec: the benchmark's description.
         num_heads: heads H.
         max_distance: larger distances share its row; unreachable pairs have their own.
-        members: graphs have substructures.
-        released: take the released tables, see `ReleasedTables`; substructures then share the row of pairs without a
+        members: whether graphs have substructures.
+        released: use the released tables, see `ReleasedTables`; substructures then share the row of pairs without a
             path.
 
     Raises:
-        BadInput: the released tables cannot hold the features.
+        BadInput: the features do not fit the released tables.
 
     Examples:
         >>> from graphbench.testing import tiny_spec
@@ -227,14 +227,14 @@ class RelativeBias(PairBias):
 
 
 def _codes(tokens: TokenLayout) -> Tensor:
-    """Encode each pair of slots but those of two nodes as `_HIDDEN`, `_GRAPH` or `_MEMBER`: `[G, N, N]`."""
+    """Encode each pair of slots, except those of two nodes, as `_HIDDEN`, `_GRAPH` or `_MEMBER`: `[G, N, N]`."""
     dense, padded = tokens.dense, tokens.dense.max_nodes
     codes = torch.full((dense.num_graphs * padded**2,), _HIDDEN, device=dense.index.device)
     node, substructure = dense.index[tokens.member_node], dense.index[tokens.member_substructure]
-    # Pairs of two nodes stay hidden here: `place` writes their biases over these.
+    # Pairs of two nodes stay hidden here: `place` overwrites them with their biases.
     codes[substructure * padded + node % padded] = _MEMBER
     codes[node * padded + substructure % padded] = _MEMBER
-    # Written last. Its column reaches padded queries too, which would have no key otherwise; its row skips padded keys.
+    # Written last. Its column includes padded queries, which would otherwise have no key; its row skips padded keys.
     graph = dense.index[tokens.graph]
     everything = torch.arange(dense.num_graphs * padded, device=codes.device)
     codes[everything * padded + (graph % padded).repeat_interleave(padded)] = _GRAPH

@@ -28,7 +28,7 @@ from graphbench_deepgraph.sampler import CoverageSampler, evaluation_seeds, trai
 from graphbench_deepgraph.substructure_encoder import Content, SubstructureEncoder
 from graphbench_deepgraph.tokens import TokenLayout, sample_substructures, token_places
 
-#: Nodes of the largest substructure of ZINC: a node with its neighbours of two hops.
+#: Nodes of the largest substructure of ZINC: a node with its two-hop neighbourhood.
 _ZINC_SIZE = 14
 
 #: Fields of `token_places`.
@@ -44,16 +44,16 @@ class _Prepared:
 
 
 class DeepGraph(Architecture):
-    """DeepGraph (Zhao et al., "Are More Layers Beneficial to Graph Transformers?", ICLR 2023); defaults are ZINC.
+    """DeepGraph (Zhao et al., "Are More Layers Beneficial to Graph Transformers?", ICLR 2023); defaults are for ZINC.
 
     The tokens of a graph are its nodes, a graph token and sampled substructures. Nodes attend to all nodes and to the
     substructures they are in; a substructure attends to its nodes and the graph token only. Layers have deepnorm
-    residuals. `graph` of the representation is the graph token, `tokens` are the substructures; the head should have
-    one layer (`head: {num_layers: 1}`), since the read-out has the other.
+    residuals. In the representation, `graph` is the graph token and `tokens` are the substructures. The head should
+    have one layer (`head: {num_layers: 1}`), since the read-out has the other one.
 
-    The method is random: each training step samples substructures and orders anew. In evaluation both follow from the
-    graph as it is numbered, so a graph gets the same result every time and in any batch, but another
-    numbering of its nodes is another sample; `num_draws` averages over several.
+    The method is random: each training step samples new substructures and orders. In evaluation both are determined by
+    the graph and its node numbering, so a graph gets the same result every time and in any batch. Renumbering its nodes
+    gives a different sample; `num_draws` averages over several.
 
     Time and memory: `B L (N d^2 + N^2 (d + H))`, `B L (N d + H N^2)`.
 
@@ -68,24 +68,24 @@ class DeepGraph(Architecture):
         activation_dropout: probability of dropout inside the feed-forward networks.
         substructures: substructures to find; its `max_size` is the padded size s of the encoder. None: the
             vocabulary for molecules, with neighbourhoods of at most 14 nodes.
-        sampling: chooses those that become tokens.
+        sampling: sampler that chooses the substructures that become tokens.
         num_draws: samples that evaluation averages over.
-        local_attention: False leaves the substructures out (ablation).
+        local_attention: False omits the substructures (ablation).
         substructure_content: adjacency, type or random (ablation), see `SubstructureEncoder`.
-        deepnorm: False takes residuals of weight 1 and usual initial weights (ablation).
-        init: xavier or normal, initial linear maps before deepnorm scales them. xavier is the released code's: it
-            turns the weights of Graphormer's code off, which are normal; see `DeepGraphLayer`. The paper is silent.
-            Tables are sampled from N(0, 0.02^2) by both.
-        max_distance: larger distances share its bias.
-        max_degree: larger degrees share its embedding.
+        deepnorm: False uses residuals of weight 1 and the usual initial weights (ablation).
+        init: xavier or normal, initial linear maps before deepnorm scales them; see `DeepGraphLayer`. xavier is as in
+            the released code, which disables the normal initialisation of Graphormer's code. The paper does not say.
+            Both sample tables from N(0, 0.02^2).
+        max_distance: larger distances share the bias of this one.
+        max_degree: larger degrees share the embedding of this one.
         checkpointing: keep only the tokens between layers in memory and recompute each layer in the backward pass.
-        released: as the released code does: its sampler, a neighbourhood for every node even where some are equal
+        released: follow the released code: its sampler, a neighbourhood for every node even if some are equal
             (`distinct_neighbourhoods` of `substructures` becomes false), ascending node numbers instead of depth-first
             order, and its tables with all their unused rows and layers, which published parameter counts include.
-            `max_distance` and `max_degree` are then its own. Its faults are not reproduced.
+            `max_distance` and `max_degree` then have its values. Its bugs are not reproduced.
 
     Raises:
-        BadInput: an option is out of range, or `released` meets features that the released tables cannot hold.
+        BadInput: an option is out of range, or with `released` the features do not fit the released tables.
 
     Examples:
         >>> from graphbench.encodings import Substructures
@@ -125,11 +125,11 @@ class DeepGraph(Architecture):
         check_weight_init(init)
         self.checkpointing, self.num_draws, self.dropout = checkpointing, num_draws, nn.Dropout(dropout)
         self.sampling = replace(sampling, released=True) if released else sampling
-        # Graphs are undirected: a table of outgoing degrees would read the same row as that of incoming ones.
+        # Graphs are undirected: a table of outgoing degrees would be read at the same rows as that of incoming ones.
         self.node_embedding = CentralityEmbedding(
             spec, hidden_dim, max_degree, FAIRSEQ_TABLES if released else None, directed=False
         )
-        # The graph token is the released code's; the paper does not mention one.
+        # The graph token comes from the released code; the paper does not mention one.
         self.graph_embedding = nn.Parameter(torch.empty(1, hidden_dim))
         nn.init.normal_(self.graph_embedding, std=EMBEDDING_STD)
         self.substructure_encoder: SubstructureEncoder | None = None
@@ -149,7 +149,7 @@ class DeepGraph(Architecture):
         self.readout = TokenReadout(hidden_dim)
         #: The released code allocates this map and never uses it.
         self.pooler = nn.Linear(hidden_dim, hidden_dim) if released else None
-        if init == "normal":  # the layers have drawn theirs
+        if init == "normal":  # the layers have drawn their own weights
             for name, part in self.named_children():
                 if name != "layers":
                     draw_normal_maps(part)
@@ -158,7 +158,7 @@ class DeepGraph(Architecture):
         """Return nodes `[num_nodes, dim]`, graph tokens `[num_graphs, dim]`, and substructures `[m, dim]` by graph.
 
         Raises:
-            BadInput: the batch lacks an encoding, or a substructure is larger than the encoder takes.
+            BadInput: the batch lacks an encoding, or a substructure is too large for the encoder.
         """
         draws = 1 if self.training else self.num_draws
         parts = [self._represent(batch, draw) for draw in range(draws)]
@@ -167,7 +167,7 @@ class DeepGraph(Architecture):
         return Representation(
             node=torch.stack([part.node for part in parts]).mean(0),
             graph=torch.stack([part.graph for part in parts if part.graph is not None]).mean(0),
-            # Each draw has other substructures, so their tokens are listed and not averaged.
+            # Each draw has different substructures, so their tokens are listed and not averaged.
             tokens=_join([part.tokens for part in parts]),
             tokens_batch=_join([part.tokens_batch for part in parts]),
         )
@@ -178,18 +178,18 @@ class DeepGraph(Architecture):
         Args:
             batch: the graphs.
             draw: number of the draw.
-            generator: that of training; None in evaluation.
+            generator: generator of training; None in evaluation.
         """
         if generator is not None:
             return training_seeds(batch.num_graphs, batch.ptr.device, generator)
         return evaluation_seeds(batch.edge_index, batch.batch, batch.ptr, draw)
 
     def _represent(self, batch: GraphBatch, draw: int) -> Representation:
-        """Represent the batch under one sample; traces listen to the first one alone."""
+        """Represent the batch under one sample; traces record the first one only."""
         prepared = self._prepare(batch, draw)
         tokens = prepared.tokens
         x = self._embed(batch, prepared)
-        # Built and cast once for all layers: fused attention wants it in the type of the queries.
+        # Built and cast once for all layers: fused attention needs it in the dtype of the queries.
         bias = self.bias(batch, tokens).to(compute_dtype(x))
         biases = tuple(block.take_pairs(bias) for block in tokens.dense.blocks)
         for layer in self.layers:
@@ -206,7 +206,7 @@ class DeepGraph(Architecture):
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def precompute(self, batch: GraphBatch, generator: torch.Generator | None = None) -> dict[str, Any]:
-        """Sample substructures and number the tokens of each draw; sizes depend on the data: this is not compiled."""
+        """Sample substructures and number the tokens of each draw; not compiled, since sizes depend on the data."""
         fields: dict[str, Any] = {}
         for draw in range(self.num_draws if generator is None else 1):
             sampled = None
@@ -222,7 +222,7 @@ class DeepGraph(Architecture):
 
     @torch.no_grad()
     def _prepare(self, batch: GraphBatch, draw: int) -> _Prepared:
-        """Read what `precompute` has left for a draw."""
+        """Read the results of `precompute` for a draw."""
         places = {name: batch[_field(name, draw)] for name in _PLACES}
         tokens = replace(TokenLayout.of(batch, places), traced=draw == 0)
         return _Prepared(tokens, batch.get(_field("content", draw), None))
@@ -237,7 +237,7 @@ class DeepGraph(Architecture):
         return self.dropout(self.embedding_norm(x))
 
     def _run(self, layer: DeepGraphLayer, x: Tensor, tokens: TokenLayout, biases: Sequence[Tensor | None]) -> Tensor:
-        """Run a layer; while a trace listens it is not recomputed, as the trace would hear it twice."""
+        """Run a layer; while a trace records it is not recomputed, since the trace would record it twice."""
         if self.checkpointing and torch.is_grad_enabled() and not layer.attention.listening:
             computed: Tensor = checkpoint(layer, x, tokens, biases, use_reentrant=False)
             return computed
@@ -246,21 +246,21 @@ class DeepGraph(Architecture):
 
 
 def _field(name: str, draw: int) -> str:
-    """Name a field of `token_places`, or the encoder's input, in the batch."""
+    """Return the name in the batch of a field of `token_places`, or of the encoder's input."""
     return f"deepgraph_{name}_{draw}"
 
 
 def _choose_encoding(substructures: Substructures | None, released: bool) -> Substructures:
-    """Return the encoding, or the default one; with `released` equal neighbourhoods stay apart in any case.
+    """Return the encoding, or the default one; with `released` equal neighbourhoods are always kept separate.
 
     Raises:
-        BadInput: there is no bound on the sizes.
+        BadInput: the sizes are not bounded.
     """
     if substructures is None:
         substructures = Substructures(max_neighbourhood=_ZINC_SIZE)
     if substructures.max_size is None:
         raise BadInput(
-            "The substructure encoder needs to know the largest substructure: give Substructures a max_neighbourhood, "
+            "The substructure encoder needs to know the largest substructure: set max_neighbourhood of Substructures, "
             f"such as {_ZINC_SIZE} for ZINC or 17 for PCQM4M."
         )
     if released:
@@ -269,6 +269,6 @@ def _choose_encoding(substructures: Substructures | None, released: bool) -> Sub
 
 
 def _join(parts: Sequence[Tensor | None]) -> Tensor | None:
-    """Join all rows, or return None without any."""
+    """Join all rows, or return None if there are none."""
     present = [part for part in parts if part is not None]
     return torch.cat(present) if present else None

@@ -1,8 +1,8 @@
 """Choose the substructures that become tokens: greedy sampling that covers every node evenly (DeepGraph, Appendix D).
 
 All graphs of a batch are sampled at once; the only loop is over selection rounds. Random numbers are hashes of one seed
-a graph (`graphbench.encodings.substructures.mix`), so the sample of a graph does not depend on its batch:
-`training_seeds` gives fresh seeds, `evaluation_seeds` gives the same seeds for the same graph every time.
+per graph (`graphbench.encodings.substructures.mix`), so the sample of a graph does not depend on its batch:
+`training_seeds` returns fresh seeds, `evaluation_seeds` returns the same seed for the same graph every time.
 
 Legend: B graphs, S candidate substructures, M members of all of them, N nodes; batch numbering throughout.
 """
@@ -21,11 +21,11 @@ from graphbench.errors import BadInput, check_range
 #: Bits of a random number in a sort key; the number to sort by takes the bits above.
 _CHANCE_BITS = 32
 _CHANCE_MASK = (1 << _CHANCE_BITS) - 1
-#: End of the bits of a gain, which is at most the nodes of a substructure; those of its kind's turn are above.
+#: End of the bits of a gain, which is at most the size of a substructure; the bits above are its kind's turn.
 _GAIN_END = _CHANCE_BITS + 12
 #: Bits of a kind's number.
 _KIND_BITS = 3
-#: Gain of candidates that may not be chosen (again); no number of nodes lifts it above 0.
+#: Gain of candidates that may not be chosen (again); no number of nodes raises it above 0.
 _NEVER = -(1 << 30)
 _POSITIVE = (1 << 63) - 1
 
@@ -35,23 +35,23 @@ class CoverageSampler:
     """Greedy coverage sampling.
 
     Appendix D: sample `num_initial` substructures, balanced over kinds. Then repeat: mark the nodes that fewer than
-    `coverage` chosen substructures hold; count the marked nodes in each remaining substructure; among the `top_k`
+    `coverage` chosen substructures contain; count the marked nodes in each remaining substructure; among the `top_k`
     largest counts (ties at random) choose `num_per_round` uniformly. Stop when no node is marked or no remaining
-    substructure holds one. The appendix gives no figures for `num_initial`, `num_per_round` and `top_k`.
+    substructure contains one. The appendix gives no values for `num_initial`, `num_per_round` and `top_k`.
 
-    To the letter (`balanced: false`) that contradicts the rest of the paper on molecules: two in three tokens are
-    paths, where section 5.1 balances the types, and there are more tokens than nodes, where Appendix I has M < N. So by
-    default three things hold in every round, each our reading where the paper is open:
+    Taken literally (`balanced: false`) this contradicts the rest of the paper on molecules: two in three tokens are
+    paths, but section 5.1 balances the types; and there are more tokens than nodes, but Appendix I has M < N. So by
+    default every round follows three rules, each our interpretation where the paper is ambiguous:
 
-    - types: a round chooses from the kind that was chosen least so far, among those that still hold a marked node;
-    - M < N: sampling ends at one token less than nodes (but a graph of one node may have one);
-    - even cover: marked are the nodes that fewer than t chosen substructures hold, for t = 1, 2, ... up to `coverage`
-      in turn, so that an early end leaves nodes covered alike.
+    - types: a round chooses from the least-chosen kind so far, among those that still contain a marked node;
+    - M < N: sampling stops at one token fewer than nodes (but a graph of one node may have one);
+    - even cover: nodes that fewer than t chosen substructures contain are marked, for t = 1, 2, ... up to `coverage` in
+      turn, so an early stop leaves nodes covered evenly.
 
     The released code differs (`released: true`): a random half of the candidates is dropped, geometric ones further
-    down to the number of neighbourhoods; cycles (at most n / 5, at least one) and one candidate at random come first;
-    marked are the nodes of *least* coverage, which ends the loop as soon as one of them has no candidate left; a round
-    takes max(1, floor(3 n / S)) of the top twice as many. Hardly a graph of ZINC reaches a coverage of 6 that way.
+    down to the number of neighbourhoods; cycles (at most n / 5, at least one) and one random candidate are chosen
+    first; the nodes of *least* coverage are marked, so the loop stops as soon as one of them has no candidate left; a
+    round chooses max(1, floor(3 n / S)) of the top twice as many. Hardly any graph of ZINC reaches a coverage of 6.
 
     Args:
         coverage: chosen substructures that each node should be in (`thre`; the paper uses 6 for molecules, 2 for
@@ -122,7 +122,7 @@ class CoverageSampler:
         else:
             pool.choose(pool.slot[_balanced(pool) < pool.room.clamp(max=self.num_initial)[pool.graph]])
         pool.allow(*self._per_round(pool))
-        # In each round every graph chooses, or its stage ends.
+        # In each round every graph either chooses or finishes its stage.
         stage = torch.full_like(pool.num_nodes, 1 if in_turn else self.coverage)
         going = len(kind) > 0
         while going:
@@ -133,7 +133,7 @@ class CoverageSampler:
         return pool.chosen.index_select(0, pool.slot).nonzero().squeeze(1)
 
     def _mark_nodes(self, pool: _Pool, stage: Tensor) -> Tensor:
-        """Mark the nodes that the next choice should hold, 0 or 1 `[N]`; stages `[B]` after the last mark none."""
+        """Mark the nodes that the next choice should contain, 0 or 1 `[N]`; stages `[B]` after the last mark none."""
         if not self.released:
             limit = torch.where(stage <= self.coverage, stage, 0)
             return (pool.covered < limit[pool.graph_of_node]).to(torch.int64)
@@ -157,7 +157,7 @@ class CoverageSampler:
         in_graph = pool.ranks(pool.graph, pool.chance(1))
         dropped = in_graph < (pool.num_candidates // 2)[pool.graph]
         num_geometric = torch.zeros_like(pool.num_nodes).index_add_(0, pool.graph, geometric.to(torch.int64))
-        # Geometric candidates beyond the number of neighbourhoods; drawn apart from the half, so both may drop one.
+        # Geometric candidates beyond the number of neighbourhoods; drawn separately, so both steps may drop one.
         surplus = 2 * num_geometric - pool.num_candidates
         dropped |= geometric & (pool.ranks(2 * pool.graph + geometric, pool.chance(2)) < surplus[pool.graph])
         cycle = pool.kind == Kind.CYCLE
@@ -170,8 +170,8 @@ class CoverageSampler:
 class _Pool:
     """Candidates of a batch as a flat padded table `[B, width]`, the gain of each, and the cover of nodes.
 
-    The state is updated, never recomputed: a node that turns marked or unmarked changes the gain of the candidates that
-    hold it, a choice changes the cover of its own nodes. All rounds together touch each membership a few times.
+    The state is updated, never recomputed: marking or unmarking a node changes the gain of the candidates that contain
+    it, and a choice changes the cover of its nodes. All rounds together touch each membership a few times.
     """
 
     def __init__(
@@ -208,7 +208,7 @@ class _Pool:
         self.gain = torch.full((len(seeds) * self.width,), _NEVER, device=ptr.device)
         self.gain[self.slot] = 0
         self.chosen = torch.zeros_like(self.gain, dtype=torch.bool)
-        # Graph and kind of each slot as one number, and how many of them are chosen; padding is never chosen.
+        # Graph and kind of each slot as one number, and the count of those chosen; padding is never chosen.
         self.sort_of = torch.zeros_like(self.gain).index_copy_(0, self.slot, self.graph * len(Kind) + kind)
         self.num_chosen = torch.zeros(len(seeds) * len(Kind), dtype=torch.int64, device=ptr.device)
         kinds = torch.arange(len(Kind), device=ptr.device)
@@ -272,22 +272,22 @@ class _Pool:
         """Choose candidates in every graph that has room and a candidate with a gain.
 
         Args:
-            in_turn: take them from the kind that was chosen least so far, among those with a gain.
+            in_turn: choose from the least-chosen kind so far, among those with a gain.
 
         Returns:
             A mask of the graphs that chose, bool `[B]`.
         """
         self.rounds += 1
-        # An odd multiplier per round re-samples all random numbers in two operations (multiply-shift hashing).
+        # An odd multiplier per round resamples all random numbers in two operations (multiply-shift hashing).
         chance = (self.shuffled * _multiplier(self.rounds)) >> (64 - _CHANCE_BITS) & _CHANCE_MASK
         key = (self.gain << _CHANCE_BITS) + chance
         if in_turn:
             key = torch.where(self.gain > 0, key + self._precedence().index_select(0, self.sort_of), -1)
         best = key.reshape(-1, self.width).topk(self.max_pool)
         in_pool = (best.values > _CHANCE_MASK) & self.pool_places
-        if in_turn:  # the pool ends where the next kind begins
+        if in_turn:  # the pool ends before the next kind
             in_pool &= best.values >> _GAIN_END == best.values[:, :1] >> _GAIN_END
-        # Uniform choice within the pool: fresh random numbers, of which those in the pool are positive.
+        # Choose uniformly within the pool: fresh random numbers, positive only for candidates in the pool.
         lottery = (best.values * _multiplier(-self.rounds) & _POSITIVE) * in_pool
         drawn = lottery.topk(self.max_chosen)
         places = torch.arange(self.max_chosen, device=drawn.values.device)
@@ -298,7 +298,7 @@ class _Pool:
     def _precedence(self) -> Tensor:
         """Order the kinds of a graph, least chosen first, by keys above all gains `[B * kinds]`.
 
-        Ties follow an order of kinds of each graph.
+        Ties follow a separate order of kinds for each graph.
         """
         behind = (self.num_chosen.view(-1, len(Kind)) << _KIND_BITS) + self.kind_order
         return ((1 << 62 - _GAIN_END) - behind.flatten()) << _GAIN_END
@@ -312,21 +312,21 @@ def _expand(rows: tuple[Tensor, Tensor], index: Tensor) -> tuple[Tensor, Tensor]
 
 
 def _balanced(pool: _Pool) -> Tensor:
-    """Rank candidates `[S]` in a random order of their graph that takes the kinds in turn.
+    """Rank candidates `[S]` in a random order within their graph that alternates between the kinds.
 
-    The order cycles through the kinds that are left, a random one first, and takes a random candidate of the kind each
-    time: among the first few, the numbers of any two kinds differ by at most one while both last.
+    The order cycles through the remaining kinds, starting with a random one, and takes a random candidate of the kind
+    each time: in any prefix the counts of two kinds differ by at most one while both last.
     """
     num_kinds = len(Kind)
     turn = pool.ranks(pool.graph * num_kinds + pool.kind, pool.chance(1))
     kind_order = mix(pool.kind, mix(pool.seeds, 1)[pool.graph]) & 0xFFFF
-    # Turns beyond 2^16 tie at the end of the order, which is not read.
+    # Turns above 2^16 tie at the end of the order, which is not read.
     return pool.ranks(pool.graph, (turn << 16 | kind_order).clamp(max=_CHANCE_MASK))
 
 
 @cache
 def _multiplier(number: int) -> int:
-    """Return a fixed odd 64-bit number for each round, with sign."""
+    """Return a fixed odd signed 64-bit number for each round."""
     return int(mix(torch.tensor(number), 7)) | 1
 
 
@@ -336,7 +336,7 @@ def sample_seeds(num_graphs: int, generator: torch.Generator, device: torch.devi
 
 
 def training_generator(seed: int, rank: int, epoch: int) -> torch.Generator:
-    """Make a generator on the CPU that differs between seeds, ranks and epochs, to sample outside of training."""
+    """Create a CPU generator that differs between seeds, ranks and epochs, to sample outside of training."""
     state = mix(torch.tensor(epoch), mix(torch.tensor(rank), mix(torch.tensor(seed))))
     return torch.Generator().manual_seed(int(state) & 0x7FFFFFFFFFFFFFFF)
 
@@ -346,9 +346,9 @@ def training_seeds(
 ) -> Tensor:
     """Draw fresh seeds for a training step `[num_graphs]`, different in every epoch and on every process.
 
-    They come from the loader's generator, which follows from seed, epoch and batch, or PyTorch's on the CPU, which
-    Lightning seeds and checkpoints keep: either way a resumed run samples as an uninterrupted one. Lightning may seed
-    all processes alike, hence the rank is mixed in.
+    They come from the loader's generator, which depends on seed, epoch and batch, or from PyTorch's on the CPU, which
+    Lightning seeds and checkpoints store. Either way a resumed run draws the same samples as an uninterrupted one.
+    Lightning may seed all processes equally, so the rank is mixed in.
     """
     rank = distributed.get_rank() if distributed.is_available() and distributed.is_initialized() else 0
     return mix(sample_seeds(num_graphs, generator), rank).to(device)

@@ -30,8 +30,8 @@ class SubstructureEncoder(nn.Module):
     """Vectors of substructures.
 
     * adjacency (the paper's): `W_2 ReLU(W_1 vec(A_pi) + b_1) + b_2` of the adjacency matrix of the induced subgraph in
-      depth-first order pi, padded to s x s; `s^2 d + d + d^2 + d` parameters. Kinds share the network, and neither
-      bond types nor node features enter: those come by attention to the nodes.
+      depth-first order pi, padded to s x s; `s^2 d + d + d^2 + d` parameters. Kinds share the network. Neither bond
+      types nor node features enter: the token gets those from attention to the nodes.
     * type: one learned vector for each entry of the vocabulary.
     * random: a random vector per token, standard normal, without parameters. "Without substructure encoding, randomly
       initialized embedding is applied to each substructure token" (section 6.7) allows this reading and the previous
@@ -41,7 +41,7 @@ class SubstructureEncoder(nn.Module):
         encoding: the vocabulary; its `max_size` is s.
         dim: width d.
         content: see above.
-        ordered: order the adjacency depth first. False takes ascending node numbers, like the released code.
+        ordered: order the adjacency depth first. False uses ascending node numbers, like the released code.
 
     Raises:
         BadInput: `content` is unknown.
@@ -80,7 +80,7 @@ class SubstructureEncoder(nn.Module):
 
         Args:
             inputs: see the method `inputs`.
-            dtype: of random vectors and of the adjacency.
+            dtype: dtype of random vectors and of the adjacency.
         """
         if self.network is None:
             return _normal(inputs, self.dim).to(dtype)
@@ -128,13 +128,13 @@ def dfs_order(adjacency: Tensor, size: Tensor, seeds: Tensor | None = None) -> T
     """Order every substructure depth first.
 
     The root is a node of least degree within the substructure; at each node the neighbours are visited by ascending
-    degree. Equal degrees are in random order, each time anew. When a component is done, the search starts again from
-    an unvisited node of least degree.
+    degree. Equal degrees are in a random order, drawn afresh each time. When a component is done, the search restarts
+    from an unvisited node of least degree.
 
     Args:
         adjacency: bool, symmetric, without self-loops `[m, s, s]`.
         size: nodes of each substructure `[m]`.
-        seeds: one 64-bit seed per substructure `[m]`; None takes the lower position among equal degrees.
+        seeds: one 64-bit seed per substructure `[m]`; None prefers the lower position among equal degrees.
 
     Returns:
         Positions in the order of their visit `[m, s]`; padded positions come last, ascending.
@@ -149,10 +149,10 @@ def dfs_order(adjacency: Tensor, size: Tensor, seeds: Tensor | None = None) -> T
     multiplier = mix(torch.arange(longest + 1, device=adjacency.device), 13) | 1
     open_neighbours, unvisited = degree.clone(), places < size[:, None]
     visit = places.repeat(count, 1)
-    # When each position was visited, counted from 1; 0 is not yet.
+    # When each position was visited, counted from 1; 0 means not yet.
     visited = torch.zeros_like(visit)
     for step in range(longest):
-        # The last visited node with an unvisited neighbour; where there is none, a new root among all nodes.
+        # The last visited node with an unvisited neighbour; if there is none, a new root among all nodes.
         when, parent = (visited * (open_neighbours > 0)).max(1)
         new_root = when == 0
         if seeds is None:
@@ -175,8 +175,8 @@ def encode_adjacency(adjacency: Tensor, order: Tensor | None = None, dtype: torc
 
     Args:
         adjacency: `[m, s, s]`.
-        order: positions in the wanted order `[m, s]`. None keeps ascending node numbers, as in the released
-            code, which loses its traversal in a hash set, so that its encoding depends on the numbering of nodes.
+        order: positions in the wanted order `[m, s]`. None keeps ascending node numbers, as in the released code, which
+            loses its traversal order in a hash set, so its encoding depends on the numbering of nodes.
         dtype: of the result.
     """
     if order is not None:

@@ -45,10 +45,10 @@ def sample_substructures(
     """Sample substructures of every graph.
 
     Args:
-        batch: with the fields of `encoding`.
-        encoding: of the substructures.
+        batch: graphs with the fields of `encoding`.
+        encoding: encoding of the substructures.
         kind_of_type: `encoding.kind_of_type` on the batch's device `[vocabulary]`.
-        sampler: chooses.
+        sampler: sampler that chooses them.
         seeds: one 64-bit seed per graph `[G]`.
 
     Raises:
@@ -57,8 +57,8 @@ def sample_substructures(
     missing = [name for name in encoding.layout if name not in batch]
     if missing:
         raise BadInput(
-            f"The batch has no {', '.join(missing)}, which {encoding.name} computes. Ask the data for it before they "
-            "are prepared: benchmark.require(model.required_encodings())."
+            f"The batch has no {', '.join(missing)}, which {encoding.name} computes. Request it before the data are "
+            "prepared: benchmark.require(model.required_encodings())."
         )
     first, types = batch.substructure_ptr, batch.substructure_type
     chosen = sampler(batch.member_node, batch.member_substructure, kind_of_type[types], first, batch.ptr, seeds)
@@ -105,7 +105,7 @@ class TokenLayout:
 
         Args:
             batch: the graphs.
-            places: of their tokens, from `token_places`.
+            places: places of their tokens, from `token_places`.
         """
         return cls(
             dense=DenseLayout.from_rows(places["batch"], places["ptr"], places["most"]),
@@ -131,7 +131,7 @@ class TokenLayout:
         if substructure is not None:
             parts.append(substructure.to(node.dtype))
             places.append(self.substructure)
-        # By token numbers: offsets of the released code are one off, which leaves a token of the smallest graph zero.
+        # By token numbers: the released code's offsets are off by one, which leaves a token of the smallest graph zero.
         return torch.cat(parts)[torch.cat(places).argsort()]
 
 
@@ -150,7 +150,7 @@ def token_places(batch: GraphBatch, sample: Sample | None) -> dict[str, Any]:
     none = numbers[:0]
     graphs = none if sample is None else sample.graph
     num_substructures = torch.bincount(graphs, minlength=batch.num_graphs)
-    # Tokens of earlier graphs that are no nodes: their substructures, and a graph token each.
+    # Tokens of earlier graphs that are not nodes: their substructures, and one graph token each.
     before = num_substructures.cumsum(0) - num_substructures + numbers
     ptr = batch.ptr.clone()
     ptr[1:] += numbers + 1 + num_substructures.cumsum(0)
@@ -179,13 +179,13 @@ def pad_members(member_node: Tensor, substructure_size: Tensor, chosen: Tensor, 
     """List the nodes of the chosen substructures, one row each.
 
     Args:
-        member_node: nodes of all substructures one after the other `[M]`, ascending within a substructure.
+        member_node: nodes of all substructures concatenated `[M]`, ascending within a substructure.
         substructure_size: nodes of each substructure `[S]`.
         chosen: substructures `[m]`.
         max_size: s.
 
     Returns:
-        `[m, s]`, filled up with -1.
+        `[m, s]`, padded with -1.
 
     Raises:
         BadInput: a chosen substructure has more than `max_size` nodes.
@@ -193,14 +193,14 @@ def pad_members(member_node: Tensor, substructure_size: Tensor, chosen: Tensor, 
     size = substructure_size[chosen]
     if len(size) and int(size.max()) > max_size:
         raise BadInput(
-            f"A substructure has {int(size.max())} nodes, but the encoder takes at most {max_size}. Raise the "
+            f"A substructure has {int(size.max())} nodes, but the encoder supports at most {max_size}. Raise the "
             "encoder's size, or prepare the data with a smaller vocabulary or with "
             f"Substructures(max_neighbourhood={max_size})."
         )
     first = (substructure_size.cumsum(0) - substructure_size)[chosen]
     place = torch.arange(max_size, device=chosen.device)
     inside = place < size[:, None]
-    # Places beyond a substructure read entry 0, which always exists, and are then masked.
+    # Places past the end of a substructure read entry 0, which always exists, and are then masked.
     return member_node[(first[:, None] + place) * inside].masked_fill(~inside, -1)
 
 

@@ -1,8 +1,8 @@
-"""Faster versions of graphbench's operations: loops in Numba for processors, Triton for graphics cards.
+"""Faster versions of graphbench's operations: loops in Numba for CPUs, Triton for GPUs.
 
-`register` says which operations they replace. The core and the plug-ins never import this package: it is found by its
-entry point in the group `graphbench.kernels`. Importing it imports neither Numba nor Triton; a kernel does, when it
-first runs.
+`register` lists the operations that they replace. The core and the plug-ins never import this package: it is found by
+its entry point in the group `graphbench.kernels`. Importing it imports neither Numba nor Triton; a kernel imports them
+when it first runs.
 """
 
 from graphbench_kernels.running import cpu_kernel, run_in_threads, runs_numba, runs_triton

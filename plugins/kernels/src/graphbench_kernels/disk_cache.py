@@ -1,14 +1,14 @@
-"""Compiled kernels on disk: one file for each kernel and signature, in a folder that nobody else can write to.
+"""Compiled kernels on disk: one file per kernel and signature, in a folder that only this user can write to.
 
-It takes the place of Numba's own cache, which keeps an index beside its data and writes it first: after a full disk or
-a kill between the two, and where two processes compile at once, the index leads to code of another source or signature.
-Here the name of a file is a hash of everything that decides the machine code, a file is written under a name of its own
-and renamed, and it holds its key and a checksum, which are compared before anything in it is used. So there is nothing
-to lock: two processes that compile the same kernel write the same file one after the other.
+It replaces Numba's own cache, which stores an index next to its data and writes it first: if the disk is full or the
+process is killed between the two, or if two processes compile at once, the index refers to code of a different source
+or signature. Here the name of a file is a hash of everything that determines the machine code. A file is written under
+a temporary name and renamed, and contains its key and a checksum, which are compared before anything in it is used. So
+no lock is needed: two processes that compile the same kernel write the same file one after the other.
 
 A file is a pickle with machine code, which runs with your rights. The folder is therefore opened once for each access,
-has to belong to this user and be closed to all others (mode 700), and files are opened within what was checked. Where
-it cannot be used, or written to, each process compiles, and warns once.
+must belong to this user and be closed to all others (mode 700), and files are opened relative to the checked folder. If
+it cannot be used, or written to, each process compiles and warns once.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from numba.core.serialize import dumps
 
 __all__ = ["VARIABLE", "DiskCache"]
 
-#: Names another folder than `graphbench/kernels` of the user's cache.
+#: Overrides the folder `graphbench/kernels` in the user's cache.
 VARIABLE = "GRAPHBENCH_KERNEL_CACHE"
 
 logger = logging.getLogger(__name__)
@@ -49,22 +49,22 @@ logger = logging.getLogger(__name__)
 #: First line of a file; another layout gets another one.
 _MAGIC = b"graphbench kernel 1\n"
 _DIGEST = hashlib.sha256().digest_size
-#: Bytes that hold the length of the key.
+#: Number of bytes for the length of the key.
 _LENGTH = 8
-#: Packages that a version describes; sources of all others go into the key.
+#: Packages identified by version; sources of all others enter the key.
 _VERSIONED = {"numba", "llvmlite", "numpy", "scipy", "torch"}
-#: What Python brings, which its own version describes.
+#: Modules of Python itself, identified by its version.
 _STANDARD = sys.stdlib_module_names - {"__main__"}
-#: Settings of Numba that change the code it makes.
+#: Settings of Numba that change its code.
 _SETTINGS = ("OPT", "LOOP_VECTORIZE", "SLP_VECTORIZE", "ENABLE_AVX", "USING_SVML", "BOUNDSCHECK", "DEBUGINFO_DEFAULT")
 _DAY = 24 * 60 * 60
-#: Files that nothing has read for so long belong to sources, versions or machines that are gone.
+#: Files that have not been read for this long belong to old sources, versions or machines.
 _UNUSED = 30 * _DAY
 #: Kinds of constants that Numba compiles into a function.
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), np.generic, np.dtype)
-#: Kinds of things with code of their own; class and static methods are callable, and lead to one.
+#: Kinds of objects with code; class and static methods are callable and lead to one.
 _DEFINED = (FunctionType, CodeType, property, type)
-#: Why files were not kept, the first time.
+#: Why files were not stored, the first time.
 _warned: list[str] = []
 
 
@@ -72,18 +72,18 @@ class DiskCache(_Cache):
     """Cache of one function's compiled code, as Numba uses it (`dispatcher._cache`).
 
     Args:
-        dispatcher: of `numba.njit`, compiled by nobody yet.
+        dispatcher: dispatcher of `numba.njit`, not compiled yet.
     """
 
     def __init__(self, dispatcher: Any) -> None:
         self._function, self._options = dispatcher.py_func, dispatcher.targetoptions
         self._module = str(self._function.__module__)
         self._enabled = True
-        _sources(self._module)  # notes the files as they are now, while they are imported
+        _sources(self._module)  # records the current files, while they are imported
 
     @property
     def cache_path(self) -> str:
-        """The folder."""
+        """Return the folder."""
         return str(_folder())
 
     def enable(self) -> None:
@@ -95,14 +95,14 @@ class DiskCache(_Cache):
         self._enabled = False
 
     def flush(self) -> None:
-        """Delete what functions of this name have left."""
+        """Delete the files of functions of this name."""
         with _reported(), _opened(_folder()) as folder:
             for entry in os.scandir(folder):
                 if entry.name.startswith(f"{self._function.__name__}-"):
                     os.unlink(entry.name, dir_fd=folder)
 
     def load_overload(self, sig: Any, target_context: Any) -> CompileResult | None:
-        """Return the code for a signature, None where there is none for this source, processor and versions."""
+        """Return the code for a signature, None if there is none for this source, CPU and versions."""
         target_context.refresh()
         if (key := self._key(sig, target_context.codegen())) is None:
             return None
@@ -111,12 +111,12 @@ class DiskCache(_Cache):
             if payload is not None:
                 try:
                     return CompileResult._rebuild(target_context, *pickle.loads(payload))
-                except Exception:  # whole and ours, but Numba cannot use it: compiled again, and written anew
+                except Exception:  # complete and ours, but Numba cannot use it: compile and write it again
                     logger.debug("%s cannot be loaded", self._name(key), exc_info=True)
         return None
 
     def save_overload(self, sig: Any, data: Any) -> None:
-        """Write the code for a signature. Code that holds addresses of this process is not written."""
+        """Write the code for a signature, unless it contains addresses of this process."""
         key = self._key(sig, data.codegen)
         if key is None or data.library.has_dynamic_globals or any(not lifted.can_cache for lifted in data.lifted):
             return
@@ -129,7 +129,7 @@ class DiskCache(_Cache):
         return f"{self._function.__name__}-{hashlib.sha256(key).hexdigest()[:40]}"
 
     def _key(self, sig: Any, codegen: Any) -> bytes | None:
-        """Everything that decides the machine code, as JSON; None for what belongs to this process alone."""
+        """Return everything that determines the machine code, as JSON; None if it is valid only in this process."""
         function, sources = self._function, _sources(self._module)
         signature = str(sig)
         if not self._enabled or sources is None or " at 0x" in signature:  # a function that is an argument
@@ -150,15 +150,15 @@ class DiskCache(_Cache):
         return json.dumps(key, sort_keys=True).encode()
 
 
-# -- what a kernel is made of ----------------------------------------------------------------------------------------
+# -- contents of a kernel ----------------------------------------------------------------------------------------
 
 
 def _sources(module: str) -> dict[str, Any] | None:
-    """List the sources that may become part of a module's functions: its own, and of all modules whose names it uses.
+    """List the sources that may enter a module's functions: its own, and those of all modules whose names it uses.
 
     Returns:
-        Module -> SHA-256 of its file, and of what is loaded: constants may come from elsewhere, and code from a file
-        that was replaced since. Package -> version, for large ones. None where a file cannot be read, as at a prompt.
+        Module -> SHA-256 of its file, and of the loaded objects: constants may come from elsewhere, and code from a
+        file replaced since. Package -> version, for large ones. None if a file cannot be read, as at a prompt.
     """
     sources: dict[str, Any] = {}
     waiting = [module, __name__, str(__package__)]
@@ -181,7 +181,7 @@ def _sources(module: str) -> dict[str, Any] | None:
 
 
 def _origin(value: Any, module: str) -> str | None:
-    """Return the module that defines a value; none for parts of a package, which it has by whoever imported them."""
+    """Return the module that defines a value; none for submodules, whose presence depends on other imports."""
     if isinstance(value, ModuleType):
         return None if value.__name__.startswith(f"{module}.") else value.__name__
     origin = getattr(value, "__module__", None)
@@ -190,7 +190,7 @@ def _origin(value: Any, module: str) -> str | None:
 
 @cache
 def _file_digest(module: str, file: str | None) -> str | None:
-    """SHA-256 of a module's file when it was first asked for, which is while it is imported: it may change later."""
+    """Return the SHA-256 of a module's file at the first call, which is during its import: it may change later."""
     try:
         return None if file is None else hashlib.sha256(Path(file).read_bytes()).hexdigest()
     except OSError:
@@ -208,13 +208,13 @@ def _content(value: Any, module: str = "") -> str | None:
     if isinstance(value, np.ndarray):
         return f"{value.dtype}{value.shape}{hashlib.sha256(value.tobytes()).hexdigest()}"
     if callable(value) or isinstance(value, classmethod):
-        value = inspect.unwrap(value)  # of what Numba and others make out of it
+        value = inspect.unwrap(value)  # remove wrappers of Numba and others
     return _definition(value, module) if isinstance(value, _DEFINED) else None
 
 
 @cache
 def _definition(value: Any, module: str) -> str | None:
-    """SHA-256 of what a function or a class does; None for a class of another module."""
+    """Return the SHA-256 of the code of a function or class; None for a class of another module."""
     if isinstance(value, FunctionType):
         value = value.__code__
     if isinstance(value, CodeType):
@@ -224,7 +224,7 @@ def _definition(value: Any, module: str) -> str | None:
     elif isinstance(value, type):
         if value.__module__ != module:
             return None
-        # classes that name each other, or themselves, are told by their names: the module's own walk looks into each
+        # classes that refer to each other, or themselves, are represented by name: the module's own walk inspects each
         parts = [
             f"{name}{part.__qualname__ if isinstance(part, type) else _content(part, module)}"
             for name, part in vars(value).items()
@@ -240,10 +240,10 @@ class _Unsafe(OSError):
 
 
 def _folder() -> Path:
-    """Return the folder of the files: that of the environment, else a folder of the user's cache.
+    """Return the folder of the files: from the environment, else a folder in the user's cache.
 
     Raises:
-        OSError: there is no home.
+        OSError: there is no home folder.
     """
     if chosen := os.environ.get(VARIABLE):
         return Path(chosen).absolute()
@@ -251,16 +251,16 @@ def _folder() -> Path:
     try:
         caches = caches if caches.is_absolute() else Path.home() / ".cache"  # the specification ignores relative ones
     except RuntimeError as error:
-        raise OSError("this user has no home") from error
+        raise OSError("this user has no home folder") from error
     return caches / "graphbench" / "kernels"
 
 
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[int]:
-    """Open the folder, made where it is missing, that is this user's alone.
+    """Open the folder, which must be private to this user; create it if it is missing.
 
     Raises:
-        OSError: it cannot be made or opened, or others could have written to it.
+        OSError: it cannot be created or opened, or others could have written to it.
     """
     if os.open not in os.supports_dir_fd:
         raise _Unsafe("this system cannot tell whether others write to a folder")
@@ -282,10 +282,10 @@ def _check_owner(descriptor: int, name: str, closed: int) -> None:
 
 
 def _read(folder: int, name: str, key: bytes) -> bytes | None:
-    """Read a file that is whole and was made for this key, else None.
+    """Read a file if it is complete and belongs to this key, else None.
 
     Raises:
-        OSError: it cannot be read, or somebody else may have written it.
+        OSError: it cannot be read, or another user may have written it.
     """
     try:
         descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=folder)
@@ -306,7 +306,7 @@ def _read(folder: int, name: str, key: bytes) -> bytes | None:
 
 
 def _write(folder: int, name: str, key: bytes, payload: bytes) -> None:
-    """Replace a file by one with this content, as a whole.
+    """Replace a file atomically with this content.
 
     Raises:
         OSError: there is no room, or the folder is read-only.
@@ -325,24 +325,24 @@ def _write(folder: int, name: str, key: bytes, payload: bytes) -> None:
 
 
 def _delete_unused(folder: int) -> None:
-    """Delete files that nothing has read for a month, and what killed processes have left."""
+    """Delete files that have not been read for a month, and leftovers of killed processes."""
     for entry in os.scandir(folder):
-        with contextlib.suppress(OSError):  # another process was quicker
+        with contextlib.suppress(OSError):  # another process was faster
             if time.time() - entry.stat(follow_symlinks=False).st_mtime > _UNUSED:
                 os.unlink(entry.name, dir_fd=folder)
 
 
 @contextlib.contextmanager
 def _reported() -> Iterator[None]:
-    """Turn errors of the disk into one warning of this process."""
+    """Turn disk errors into one warning per process."""
     try:
         yield
     except OSError as error:
         if not _warned:
             _warned.append(reason := str(error) if isinstance(error, _Unsafe) else f"{error.strerror or error}")
             logger.warning(
-                "Compiled kernels are not kept on disk, so that each process compiles them anew: %s%s. The variable %s "
-                "names another folder, which has to be yours and closed to others (mode 700).",
+                "Compiled kernels are not stored on disk, so each process compiles them again: %s%s. The variable %s "
+                "names another folder, which must be yours and closed to others (mode 700).",
                 reason,
                 "" if isinstance(error, _Unsafe) or error.errno is None else f" ({_folder()})",
                 VARIABLE,

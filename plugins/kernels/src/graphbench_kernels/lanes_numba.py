@@ -1,7 +1,7 @@
 """Arithmetic on sixteen numbers at a time, in instructions for Numba that are written like formulas.
 
-Imported by kernels in Numba alone. What stands in a loop over the last axis becomes such instructions without help,
-where the loop is long; short ones spend more on beginning and ending than on their numbers.
+Only imported by Numba kernels. A long loop over the last axis is vectorised automatically; short ones spend more time
+on starting and ending than on their numbers.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from graphbench_kernels.products_numba import LANES, bytes_of, instruction
 
 __all__ = ["Lanes", "choose", "larger", "largest", "powers_of_two", "root", "smaller", "total", "transpose"]
 
-#: Products may be joined with sums; NaN and infinity are kept.
+#: Products may be fused with sums; NaN and infinity are kept.
 _FLAGS = ("contract",)
 
 
 class Lanes:
-    """Sixteen numbers, or answers to a question; what is computed with them becomes an instruction.
+    """Sixteen numbers or booleans; every computation with them becomes an instruction.
 
     Args:
-        builder: where instructions go.
+        builder: receives instructions.
         value: a vector of LANES numbers or bits.
     """
 
@@ -33,7 +33,7 @@ class Lanes:
         self.builder, self.value = builder, value
 
     def like(self, other: Lanes | float) -> Any:
-        """Return the vector of `other`, or one of this type with this number in all lanes."""
+        """Return the vector of `other`, or a vector of this type with the number in all lanes."""
         return other.value if isinstance(other, Lanes) else self.value.type([float(other)] * LANES)
 
     def same(self, number: float) -> Lanes:
@@ -83,13 +83,13 @@ class Lanes:
         return Lanes(self.builder, self.builder.not_(self.value))
 
     def any(self) -> Any:
-        """Tell whether the answer is yes in any lane, as one bit."""
+        """Return whether any lane is true, as one bit."""
         bits = self.builder.bitcast(self.value, ir.IntType(LANES))
         return self.builder.icmp_unsigned("!=", bits, bits.type(0))
 
 
 def choose(condition: Lanes, yes: Lanes, no: Lanes | float) -> Lanes:
-    """`yes` where the condition holds, else `no`."""
+    """Return `yes` where the condition is true, else `no`."""
     return Lanes(yes.builder, yes.builder.select(condition.value, yes.value, yes.like(no)))
 
 
@@ -117,12 +117,12 @@ def largest(x: Lanes) -> Any:
 
 
 def total(x: Lanes) -> Any:
-    """Return the sum of all lanes, half to half."""
+    """Return the sum of all lanes, by repeated halving."""
     return _joined(x, Lanes.__add__)
 
 
 def _joined(x: Lanes, join: Callable[[Lanes, Lanes], Lanes]) -> Any:
-    """All lanes joined to one number; LLVM's own reductions go lane by lane where numbers may be none."""
+    """Reduce all lanes to one number; LLVM's own reductions are sequential if numbers may be NaN."""
     half = LANES // 2
     while half:
         order = ir.VectorType(ir.IntType(32), LANES)([(lane + half) % LANES for lane in range(LANES)])
@@ -131,9 +131,9 @@ def _joined(x: Lanes, join: Callable[[Lanes, Lanes], Lanes]) -> Any:
     return x.builder.extract_element(x.value, ir.IntType(32)(0))
 
 
-# Adding 1.5 times the power of two from which numbers have no digits behind the point rounds x, and leaves the whole
-# number in the last bits, from where it is shifted to the exponent. The polynomials are Chebyshev's of (2^f - 1) / f
-# for f in [-1/2, 1/2], lowest power first.
+# Adding 1.5 times the power of two from which numbers have no fractional digits rounds x, and leaves the integer in the
+# last bits, from which it is shifted to the exponent. The polynomials are Chebyshev's of (2^f - 1) / f for f in [-1/2,
+# 1/2], lowest power first.
 _SINGLE = (1.0, 0.6931471880, 0.2402265076, 0.05550357071, 0.009618082520, 0.001339088633, 0.0001545318283)
 _DOUBLE = (
     1.0,
@@ -152,14 +152,14 @@ _DOUBLE = (
 
 
 def powers_of_two(x: Lanes) -> tuple[Lanes, Lanes]:
-    """2^x and 2^-x to three units in the last place of numbers below 1, for x whose powers are normal numbers.
+    """Compute 2^x and 2^-x to three units in the last place of numbers below 1, for x whose powers are normal numbers.
 
-    The terms of odd and of even degree are summed apart, so that the second power is had from the first's.
+    Odd and even terms are summed separately, so that both powers share them.
     """
     builder, single = x.builder, isinstance(x.value.type.element, ir.FloatType)
     polynomial, digits, integer = (_SINGLE, 23, ir.IntType(32)) if single else (_DOUBLE, 52, ir.IntType(64))
     bits = ir.VectorType(integer, LANES)
-    rounded = x + 1.5 * 2.0**digits  # the comment above `_SINGLE` says how
+    rounded = x + 1.5 * 2.0**digits  # see the comment above `_SINGLE`
     f = x - (rounded - 1.5 * 2.0**digits)
     even, odd = (_polynomial(polynomial[part::2], f * f) for part in (0, 1))
     shift = builder.shl(builder.bitcast(rounded.value, bits), bits([digits] * LANES))
@@ -178,18 +178,18 @@ def _polynomial(coefficients: Sequence[float], x: Lanes) -> Lanes:
 
 
 def _transpose(builder: Any, start: Any, source: Any, apart: Any, out: Any, target: Any, out_apart: Any) -> None:
-    """Write `LANES` by `LANES` numbers transposed.
+    """Write a transposed matrix of `LANES` by `LANES` numbers.
 
-    In each of four rounds half of the lanes of two vectors change places.
+    In each of four rounds half of the lanes of two vectors are exchanged.
 
     Args:
-        builder: where instructions go.
-        start: the array in which they are.
-        source: place of the first.
-        apart: how far their rows lie apart.
-        out: where they go, the same array or another.
-        target: place of the first.
-        out_apart: how far what were columns lie apart.
+        builder: receives instructions.
+        start: the input array.
+        source: place of the first number.
+        apart: stride of the rows.
+        out: the output array, which may be the same.
+        target: place of the first result.
+        out_apart: stride of the former columns.
     """
     vector = ir.VectorType(start.type.pointee, LANES)
     align = bytes_of(vector.element)

@@ -1,4 +1,4 @@
-"""The smallest kernel in Triton: whether one can be compiled and launched here is known by doing it."""
+"""The smallest Triton kernel, to test whether kernels can be compiled and launched on this machine."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ def launch(device: torch.device) -> bool:
     """Compile and launch it on a device.
 
     Returns:
-        Whether it wrote what it should.
+        Whether it wrote the expected numbers.
 
     Raises:
-        Exception: whatever Triton raises: it needs a C compiler and Python's headers for its launcher, a folder for its
-            cache from which code may be loaded, and a driver that loads what its ptxas wrote.
+        Exception: any error of Triton. It needs a C compiler and Python's headers for its launcher, a cache folder from
+            which code may be loaded, and a driver that loads the output of its ptxas.
     """
     out = torch.full((16,), -1, dtype=torch.int32, device=device)
     _fill[(1,)](out, 16)

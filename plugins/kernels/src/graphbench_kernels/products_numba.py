@@ -1,11 +1,11 @@
-"""Products of matrices small enough to stay in a processor's cache, for kernels that do more with their numbers.
+"""Products of matrices small enough to stay in a CPU's cache, for kernels that do more with their numbers.
 
-Imported by kernels in Numba alone, of which these functions become part. A library's product of a few thousand numbers
-spends most of its time on being called; here four rows times sixteen or thirty-two columns are summed up in vector
-registers, in instructions of our own: of loops over three indices Numba makes some that keep sums in memory.
+Only imported by Numba kernels, into which these functions are inlined. A library's product of a few thousand numbers
+spends most of its time on call overhead. Here four rows times sixteen or thirty-two columns are summed in vector
+registers, with custom instructions: loops over three indices in Numba would keep sums in memory.
 
-Matrices lie in arrays with one axis. Each is told by the place of its first number and by how far its rows lie apart,
-which costs nothing, where a view of an array has its references counted.
+Matrices are stored in one-dimensional arrays. Each is given by the place of its first number and the stride of its
+rows, which has no cost, whereas views of arrays are reference-counted.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ["LANES", "ROWS", "WIDE", "Combine", "add_product", "multiply", "tile"
 
 Array = NDArray[np.floating]
 
-#: Columns that are computed together: the columns of a product are a multiple of it, and so is room for them.
+#: Columns that are computed together: the columns of a product, and the room for them, are a multiple of it.
 LANES = 16
 #: Rows that are computed together.
 ROWS = 4
@@ -38,15 +38,15 @@ ROWS = 4
 def _wide() -> int:
     try:
         return 2 * LANES if get_host_cpu_features().get("avx512f", False) else LANES
-    except RuntimeError:  # nothing is known of this processor
+    except RuntimeError:  # the features of this CPU are unknown
         return LANES
 
 
-#: Columns that are computed together where there are enough: with AVX-512, registers hold the sums of twice as many.
-#: Elsewhere they are fewer and shorter, and sums that find no room are kept in memory, which takes twice the time.
+#: Columns that are computed together if there are enough: with AVX-512, registers have room for twice as many sums.
+#: Without it registers are fewer and shorter, and sums that do not fit are kept in memory, which takes twice the time.
 WIDE = _wide()
 
-#: Makes the instructions that join a vector of the left matrix with one of the right matrix and one of the factor.
+#: Creates the instructions that combine a vector of the left matrix with one of the right matrix and one of the factor.
 Combine = Callable[[Any, Any, Any, Any], Any]
 
 
@@ -54,17 +54,17 @@ def _times(builder: Any, left: Any, right: Any, factor: Any) -> Any:
     return builder.fmul(left, right, flags=("contract",))
 
 
-#: The type of an argument of an instruction that has that of the first array's numbers.
+#: The type of an instruction's argument with the dtype of the first array.
 NUMBER = object()
 
 
 def instruction(generate: Callable[..., Any], *kinds: Any, returns: Any = types.void) -> Any:
-    """Make an instruction for Numba of a function that builds LLVM's.
+    """Create a Numba instruction from a function that builds LLVM instructions.
 
     Args:
-        generate: called with the builder and the arguments, of which arrays are the places where their numbers begin.
-        kinds: types of the arguments; None for arrays as they come.
-        returns: type of what `generate` returns.
+        generate: called with the builder and the arguments; arrays are passed as pointers to their first numbers.
+        kinds: types of the arguments; None for arrays of any type.
+        returns: return type of `generate`.
     """
 
     def lower(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -83,7 +83,7 @@ def instruction(generate: Callable[..., Any], *kinds: Any, returns: Any = types.
 
     names = ["typing_context", *(f"argument_{i}" for i in range(len(kinds)))]
     parameters = [Parameter(name, Parameter.POSITIONAL_OR_KEYWORD) for name in names]
-    typed.__signature__ = Signature(parameters)  # type: ignore[attr-defined] # Numba takes no others than these
+    typed.__signature__ = Signature(parameters)  # type: ignore[attr-defined] # Numba accepts no others
     return intrinsic(typed)
 
 
@@ -95,21 +95,21 @@ def everywhere(builder: Any, number: Any) -> Any:
 
 
 def bytes_of(kind: Any) -> int:
-    """Bytes of a number, to which vectors of them are aligned."""
+    """Return the bytes of a number, to which vectors of them are aligned."""
     return 4 if isinstance(kind, ir.FloatType) else 8
 
 
 def tile(rows: int, vectors: int, combine: Combine = _times) -> Any:
-    """Make an instruction for Numba: some rows and vectors of columns of a product.
+    """Create a Numba instruction for some rows and vectors of columns of a product.
 
-    Its arguments are those of `multiply` up to `out_row`, `count`, a factor, which products leave alone, and whether
-    sums are added to the numbers that are there.
+    Its arguments are those of `multiply` up to `out_row`, `count`, a factor, which products ignore, and whether sums
+    are added to existing numbers.
 
     Args:
-        rows: of the result.
-        vectors: of `LANES` columns of the result.
-        combine: what is summed up instead of products; it is best a product with the factor, since many processors
-            multiply and add at once.
+        rows: rows of the result.
+        vectors: vectors of `LANES` columns of the result.
+        combine: terms to sum instead of products; preferably a product with the factor, since many CPUs fuse multiply
+            and add.
     """
 
     def generate(
@@ -170,19 +170,19 @@ def multiply(
     """Write `sum_t a_rt b_tc` to `out_rc`; all arrays have one axis and one type, float32 or float64.
 
     Args:
-        a: holds the left matrix `[rows, count]`.
+        a: contains the left matrix `[rows, count]`.
         a_at: place of its first number.
-        a_row: how far its rows lie apart.
-        a_step: how far its columns lie apart.
-        b: holds the right matrix `[count, columns]`, whose columns lie side by side.
+        a_row: stride of its rows.
+        a_step: stride of its columns.
+        b: contains the right matrix `[count, columns]`, with contiguous columns.
         b_at: place of its first number.
-        b_row: how far its rows lie apart.
+        b_row: stride of its rows.
         out: another array.
         out_at: place of the first result.
-        out_row: how far its rows lie apart.
-        rows: of `out`.
-        columns: of `out`, a multiple of `LANES`.
-        count: products of each sum.
+        out_row: stride of its rows.
+        rows: rows of `out`.
+        columns: columns of `out`, a multiple of `LANES`.
+        count: number of products in each sum.
     """
     _compute(a, a_at, a_row, a_step, b, b_at, b_row, out, out_at, out_row, rows, columns, count, False)
 

@@ -1,8 +1,8 @@
 """Register the kernels of this package. `graphbench.contracts.kernels` calls `register` on the first operation.
 
-Each kernel decides by itself whether it can compute with what it is given, and otherwise hands it to the plain form.
-Registered for a device with and without autograd, it is asked before autograd is, and brings its own gradients.
-Modules are imported when their kernel is first called; none of them imports Numba or Triton before it compiles.
+Each kernel decides whether it supports its inputs, and otherwise passes them to the plain form. It is registered for a
+device with and without autograd, so it is called before autograd and provides its own gradients. Modules are imported
+when their kernel is first called; none of them imports Numba or Triton before it compiles.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-#: Operations, the kernel of each, and the device that it is for.
+#: Operations, the kernel of each, and its device.
 KERNELS: tuple[tuple[str, str, str], ...] = (
     ("graphbench::edge_attention", "nn.card_messages:edge_attention_on_cards", "CUDA"),
     ("graphbench::gated_messages", "nn.messages:gated_messages", "CPU"),
@@ -37,7 +37,7 @@ KERNELS: tuple[tuple[str, str, str], ...] = (
 )
 
 
-@cache  # torch refuses a second kernel for the same key
+@cache  # torch rejects a second kernel for the same key
 def register() -> None:
     """Register all of them with torch."""
     for name, place, device in KERNELS:
@@ -49,7 +49,7 @@ def register() -> None:
 
 @cache
 def _library(namespace: str) -> torch.library.Library:
-    return torch.library.Library(namespace, "IMPL")  # what it holds lasts as long as it does
+    return torch.library.Library(namespace, "IMPL")  # registrations last as long as this object
 
 
 def _imported_when_called(place: str) -> Callable[..., Any]:

@@ -1,4 +1,4 @@
-"""Tell where kernels can run, Triton for graphics cards, Numba for processors; and how those of processors are run."""
+"""Determine where kernels can run (Triton on GPUs, Numba on CPUs), and run those for CPUs."""
 
 from __future__ import annotations
 
@@ -16,10 +16,9 @@ from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
 __all__ = ["cpu_kernel", "run_in_threads", "runs_numba", "runs_triton"]
 
-#: Steps of arithmetic below which a second thread costs more than it saves.
+#: Arithmetic operations below which a second thread costs more than it saves.
 _MIN_STEPS = 1 << 18
-#: Sums may be taken in any order and products joined with them, which is what fills vector registers. Numbers that are
-#: infinite or none are kept as they are.
+#: Sums may be reordered and fused with products, which fills vector registers. Infinity and NaN are kept.
 _FAST = {"reassoc", "nsz", "contract"}
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -27,16 +26,16 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 @cache
 def runs_triton(device: torch.device) -> bool:
-    """Return whether a kernel in Triton can be launched on this device, which is tried once with a tiny one.
+    """Return whether a Triton kernel can be launched on this device, which is tested once with a tiny one.
 
-    The builds of torch for CUDA and ROCm bring Triton with them. It builds a launcher with a C compiler, which many
-    nodes of clusters and images lack: then one warning says why, and torch's operations compute.
+    Torch's builds for CUDA and ROCm include Triton. It builds a launcher with a C compiler, which many cluster nodes
+    and images lack: then one warning gives the reason, and torch's operations are used.
 
     Args:
-        device: of the tensors.
+        device: device of the tensors.
 
     Returns:
-        False on a CPU, without Triton, on cards older than compute capability 7.0, and where the launch fails.
+        False on a CPU, without Triton, on GPUs older than compute capability 7.0, and if the launch fails.
 
     Examples:
         >>> runs_triton(torch.device("cpu"))
@@ -52,10 +51,10 @@ def runs_triton(device: torch.device) -> bool:
         if launch(device):
             return True
         why = "a kernel of one line gave wrong numbers"
-    except Exception as error:  # of Triton, of its compilers, of the driver
+    except Exception as error:  # of Triton, its compilers or the driver
         why = (str(error).strip().splitlines() or [type(error).__name__])[-1]
     warnings.warn(
-        f"Kernels in Triton cannot be launched on {device}, so PyTorch's operations compute in their place: {why}. "
+        f"Triton kernels cannot be launched on {device}, so PyTorch's operations are used instead: {why}. "
         "Triton needs a C compiler (CC names it), Python's headers and a cache folder that code may be loaded from "
         "(TRITON_CACHE_DIR).",
         stacklevel=2,
@@ -64,11 +63,11 @@ def runs_triton(device: torch.device) -> bool:
 
 
 def runs_numba(*tensors: Tensor) -> bool:
-    """Tell whether loops in Numba compute with these tensors.
+    """Return whether Numba loops support these tensors.
 
-    They do for float32 and float64 on a processor, but not for parameters themselves (see `run_in_threads`), for
-    subclasses such as fake tensors, within transforms of `torch.func`, or while a `TorchDispatchMode` (which counts
-    operations, say) looks at the program.
+    They support float32 and float64 on a CPU, but not parameters themselves (see `run_in_threads`), subclasses such as
+    fake tensors, transforms of `torch.func`, or an active `TorchDispatchMode` (one that counts operations, for
+    example).
 
     Args:
         tensors: all floating-point operands.
@@ -92,15 +91,15 @@ def _numba_compiles() -> bool:
 
 
 def cpu_kernel(function: Function) -> Function:
-    """Compile loops over NumPy arrays for this processor, at the first call; what was compiled is kept on disk.
+    """Compile loops over NumPy arrays for this CPU at the first call; compiled code is cached on disk.
 
-    Loops over the last axis become vector instructions where each turn is independent of the others or adds to a sum.
-    Sums are taken in an order of the compiler's, the same in every call with the same shapes, whether this process
-    compiled the function or found it on disk.
+    Loops over the last axis are vectorised if iterations are independent or add to a sum. The compiler chooses the
+    order of sums, which is the same in every call with the same shapes, whether this process compiled the function or
+    found it on disk.
 
     Args:
-        function: what Numba understands. Functions that it calls are decorated too, and become part of it. It is
-            compiled anew when its file changes, or one that a name in it comes from (see `disk_cache`).
+        function: a function that Numba supports. Functions that it calls must also be decorated, and are inlined. It is
+            recompiled if its file changes, or a file that it uses names from (see `disk_cache`).
 
     Examples:
         >>> import numpy as np
@@ -118,9 +117,9 @@ def cpu_kernel(function: Function) -> Function:
 
     from graphbench_kernels.disk_cache import DiskCache  # imports Numba
 
-    # Of functions that are called, each caller has a copy, optimised for it. Unless they become part of the caller, the
-    # first copy that a process has loaded serves all: compiled anew that is another one than from disk, which adds in
-    # another order.
+    # Each caller has its own optimised copy of the functions that it calls. Unless they are inlined, the first copy
+    # that a process loads is used for all: a newly compiled copy differs from one on disk and adds in a different
+    # order.
     options: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": _FAST, "forceinline": True}
     compiled = njit(**options)(function)
     compiled._cache = DiskCache(compiled)
@@ -129,14 +128,14 @@ def cpu_kernel(function: Function) -> Function:
 
 
 def run_in_threads(kernel: Callable[..., None], count: int, steps: int, *operands: Any) -> None:
-    """Call `kernel(first, last, *arrays)` for all of `count` items, shared out among as many threads as torch has.
+    """Call `kernel(first, last, *arrays)` for all `count` items, distributed over as many threads as torch has.
 
     Args:
-        kernel: from `cpu_kernel`; computes the items from `first` on, before `last`, each as if it were alone.
-        count: how many items there are.
-        steps: of arithmetic, for all items together; few of them stay in this thread.
-        operands: tensors without gradients become arrays that share their memory; others are handed on. Parameters
-            themselves are none of them: a storage that an array has shared can no longer be resized, as FSDP does.
+        kernel: from `cpu_kernel`; computes items `first` to `last - 1` independently of each other.
+        count: number of items.
+        steps: arithmetic operations for all items together; if few, they stay in this thread.
+        operands: tensors without gradients become arrays that share their memory; others are passed on. Do not pass
+            parameters: a storage that has been shared with an array can no longer be resized, as FSDP does.
 
     Examples:
         >>> def fill(first, last, out, value):  # a kernel, but for its speed
@@ -147,7 +146,7 @@ def run_in_threads(kernel: Callable[..., None], count: int, steps: int, *operand
         tensor([2., 2., 2.])
     """
     arrays = [x.numpy() if isinstance(x, Tensor) else x for x in operands]
-    # As many as have work for longer than it takes to start them.
+    # As many threads as have more work than it takes to start them.
     threads = 1 if steps < 2 * _MIN_STEPS else min(torch.get_num_threads(), count, steps // _MIN_STEPS)
     if threads < 2:
         if count:
@@ -158,12 +157,12 @@ def run_in_threads(kernel: Callable[..., None], count: int, steps: int, *operand
     try:
         kernel(0, bounds[1], *arrays)
     finally:
-        wait(others)  # they write into tensors of the caller
+        wait(others)  # they write to tensors of the caller
     for other in others:
         other.result()
 
 
 @cache
 def _pool(process: int, threads: int) -> ThreadPoolExecutor:
-    """Threads of this process; one that was forked from it has none of them."""
+    """Return the threads of this process; a forked process has none of them."""
     return ThreadPoolExecutor(threads - 1, thread_name_prefix="graphbench-kernels")

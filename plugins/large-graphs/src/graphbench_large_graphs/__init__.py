@@ -1,4 +1,4 @@
-"""Linear attention, hop tokens and re-tuned message passing for graphs of any size, each graph on its own."""
+"""Linear attention, hop tokens and re-tuned message passing for graphs of any size; graphs stay independent."""
 
 from graphbench_large_graphs.adv_difformer import AdvDIFFormer
 from graphbench_large_graphs.difformer import DIFFormer

@@ -1,4 +1,4 @@
-"""AdvDIFFormer: diffusion over all pairs of nodes with advection along edges, by its series.
+"""AdvDIFFormer: diffusion over all pairs of nodes with advection along edges, as a series.
 
 Wu et al., "Advective Diffusion Transformers for Topological Generalization in Graph Learning", arXiv 2310.06417.
 
@@ -21,7 +21,7 @@ from graphbench_large_graphs.propagation import WeightedEdges, row_edges
 
 
 class AdvectiveAttention(Traced):
-    """K steps of attention with advection, all of them mapped to the output.
+    """K steps of attention with advection, all mapped to the output.
 
         z_0 = x        z_{k+1} = S z_k + b A z_k        x' = O [z_0, ..., z_K]_all heads / H
         S_ij = (1 + q_i . k_j) / sum_j (1 + q_i . k_j),      queries and keys of length 1
@@ -59,13 +59,13 @@ class AdvectiveAttention(Traced):
         q, k = (
             F.normalize(part.unflatten(-1, (self.num_heads, -1)), dim=-1) for part in self.qk_map(x).chunk(2, dim=-1)
         )
-        # q and k stay those of x for all K steps: the powers are of one matrix S + b A.
+        # q and k are those of x in all K steps: the powers are of one matrix S + b A.
         states = [x[:, None].expand_as(q)]
         for _ in range(self.order):
             z = states[-1]
-            # Of unit vectors 1 + q . k is not negative, so rows of S are probabilities.
+            # For unit vectors 1 + q . k is not negative, so rows of S are probabilities.
             states.append(linear_attention(q, k, z, layout, uniform=1.0) + self.beta * edges.mix(z))
-        # Each power has its own part of O, so the coefficients of the series are learned, head by head.
+        # Each power has its own part of O, so each head learns the coefficients of its series.
         out: Tensor = self.out(torch.cat(states, dim=-1).flatten(1)) / self.num_heads
         self.trace(lambda: self._record(x, q, k, batch, layout, out))
         return out
@@ -86,7 +86,7 @@ class AdvectiveAttention(Traced):
 class AdvDIFFormer(Architecture):
     """AdvDIFFormer-s (Wu et al., arXiv 2310.06417): `Drop(ReLU(Norm(x + attention(x))))` per layer.
 
-    Of the paper's two solvers this is the series, which is linear in the nodes; the other inverts a matrix of all
+    This is the series, one of the paper's two solvers, which is linear in the nodes; the other inverts a matrix of all
     pairs. Defaults are those of the released model.
 
     Time and memory: `B L H k (N d^2 + E d)`, `B L H k (N d + E d + d^2)`.
@@ -101,7 +101,7 @@ class AdvDIFFormer(Architecture):
         dropout: probability of every dropout.
         norm: batch, layer or none.
         residual: add each layer's input to its output.
-        positional_encoders: outputs are concatenated to the node features.
+        positional_encoders: their outputs are concatenated to the node features.
         categorical: how categorical features enter: xavier_uniform, normal or one_hot.
 
     Raises:

@@ -1,4 +1,4 @@
-"""DIFFormer: diffusion over all pairs of nodes, whose rates descend an energy; its simple and its advanced form.
+"""DIFFormer: diffusion over all pairs of nodes whose rates decrease an energy; its simple and its advanced form.
 
 Wu et al., "DIFFormer: Scalable (Graph) Transformers Induced by Energy Constrained Diffusion", ICLR 2023,
 arXiv 2301.09474.
@@ -29,14 +29,14 @@ _CHUNK_WEIGHTS = 2**22
 def sigmoid_attention(q: Tensor, k: Tensor, v: Tensor, layout: DenseLayout, chunk_weights: int | None = None) -> Tensor:
     """Compute `out_i = sum_j s(q_i . k_j) v_j / sum_j s(q_i . k_j)`, s logistic: quadratic time, linear memory.
 
-    Queries are taken in chunks whose weights for all keys are few; the backward pass recomputes them.
+    Queries are processed in chunks with few weights over all keys; the backward pass recomputes the weights.
 
     Args:
         q: queries `[T, H, d]`.
         k: keys `[T, H, d]`.
         v: values `[T, H, d]`.
-        layout: of the nodes in padded graphs.
-        chunk_weights: most weights of a chunk, 4 million by default; at least one row.
+        layout: layout of the nodes in padded graphs.
+        chunk_weights: maximum number of weights in a chunk, 4 million by default; at least one row.
 
     Returns:
         Mixed values `[T, H, d]` in the precision of `v`.
@@ -57,7 +57,7 @@ def sigmoid_attention(q: Tensor, k: Tensor, v: Tensor, layout: DenseLayout, chun
             weights_per_row = real.shape[0] * q.shape[1] * real.shape[-1]  # of one query in every graph and head
             rows_per_chunk = max(1, (chunk_weights or _CHUNK_WEIGHTS) // weights_per_row)
             pieces = queries.split(rows_per_chunk, dim=2)
-            # A single chunk is small enough to be kept: computing it again would save nothing.
+            # A single chunk is small enough to keep: recomputing it would save nothing.
             recompute = torch.is_grad_enabled() and len(pieces) > 1
             mixed = [
                 checkpoint(_sigmoid_rows, piece, keys, values, real, use_reentrant=False)
@@ -72,8 +72,8 @@ def sigmoid_attention(q: Tensor, k: Tensor, v: Tensor, layout: DenseLayout, chun
 def _sigmoid_rows(queries: Tensor, keys: Tensor, values: Tensor, real: Tensor) -> Tensor:
     """Mix values `[B, H, r, d]` for some queries `[B, H, r, d]`; `real [B, 1, 1, N]` is False at padding.
 
-    The softmax of `log s` is `s / sum s`. It holds where every s of a row is below the smallest number of the precision
-    and a quotient of sums would be 0 / 0.
+    The softmax of `log s` is `s / sum s`. It also works if every s of a row is below the smallest number of the
+    precision, when a quotient of sums would be 0 / 0.
     """
     logarithms = F.logsigmoid(queries @ keys.transpose(-1, -2))
     return logarithms.masked_fill(~real, -torch.inf).softmax(-1) @ values
@@ -87,7 +87,7 @@ class DiffusionAttention(Traced):
 
         x'_i = mean_h(sum_j w_ij v_j / sum_j w_ij + sum_j A_ij v_j),      v = V x, or x itself
 
-    A is the normalised adjacency matrix with self-loops. With a share g the two sums are weighted 1 - g and g.
+    A is the normalised adjacency matrix with self-loops. With a share g the two sums are weighted by 1 - g and g.
 
     Args:
         dim: width of the nodes and of each head.
@@ -97,7 +97,7 @@ class DiffusionAttention(Traced):
         graph_weight: share g of the edges; None: both sums have weight 1.
 
     Raises:
-        BadInput: `form` is unknown, or `dim` is 1 with the simple one.
+        BadInput: `form` is unknown, or `dim` is 1 with the simple form.
 
     Examples:
         >>> from graphbench.testing import tiny_spec, tiny_table
@@ -126,7 +126,7 @@ class DiffusionAttention(Traced):
         self.value_map = nn.Linear(dim, num_heads * dim) if value_map else None
 
     def forward(self, x: Tensor, batch: GraphBatch, layout: DenseLayout, edges: WeightedEdges | None) -> Tensor:
-        """Mix nodes `[T, dim]`; without `edges` by attention alone."""
+        """Mix nodes `[T, dim]`; without `edges` by attention only."""
         q, k = (part.unflatten(-1, (self.num_heads, -1)) for part in self.qk_map(x).chunk(2, dim=-1))
         # A mean of heads, not a concatenation: each head is as wide as the model, and x itself can be its value.
         v = x[:, None].expand_as(q) if self.value_map is None else self.value_map(x).unflatten(-1, (self.num_heads, -1))
@@ -135,7 +135,7 @@ class DiffusionAttention(Traced):
             out = linear_attention(q, k, v, layout, uniform=1.0).mean(1)
         else:
             out = sigmoid_attention(q, k, v, layout).mean(1)
-        # Before edges are added: the trace is of attention alone.
+        # Before edges are added: the trace shows attention only.
         self.trace(lambda: self._record(x, q, k, batch, layout, out))
         if edges is None:
             return out
@@ -167,7 +167,7 @@ class DiffusionAttention(Traced):
 
 
 class DIFFormer(Architecture):
-    """DIFFormer-s and DIFFormer-a (Wu et al., ICLR 2023); defaults are those of DIFFormer-s on Cora.
+    """DIFFormer-s and DIFFormer-a (Wu et al., ICLR 2023); defaults are for DIFFormer-s on Cora.
 
     `x0 = Drop(ReLU(Norm(encode)))`, then `Drop(Norm(a diffusion(x) + (1 - a) x))` per layer, see `DiffusionAttention`.
 
@@ -177,15 +177,15 @@ class DIFFormer(Architecture):
         spec: the benchmark's description.
         hidden_dim: width of the nodes and of each head.
         num_layers: steps of diffusion.
-        num_heads: heads, whose mean is taken.
+        num_heads: heads, which are averaged.
         form: simple (DIFFormer-s, linear time) or sigmoid (DIFFormer-a, quadratic time in linear memory).
         alpha: share a of the new state.
         dropout: probability of every dropout.
         norm: layer, batch or none.
-        use_graph: diffuse along edges, too.
-        graph_weight: share of the edges; without it both sums have weight 1.
-        value_map: a linear map makes the values; the published runs on citation graphs have none.
-        positional_encoders: outputs are concatenated to the node features.
+        use_graph: also diffuse along edges.
+        graph_weight: share of the edges; None: both sums have weight 1.
+        value_map: compute values with a linear map; the published runs on citation graphs have none.
+        positional_encoders: their outputs are concatenated to the node features.
         categorical: how categorical features enter: xavier_uniform, normal or one_hot.
 
     Raises:

@@ -1,4 +1,4 @@
-"""GCNII: a deep graph convolution network whose layers remember their input and begin near the identity.
+"""GCNII: a deep graph convolution network whose layers keep a share of the input and start near the identity.
 
 Chen et al., "Simple and Deep Graph Convolutional Networks", ICML 2020, arXiv 2007.02133.
 """
@@ -21,12 +21,12 @@ from graphbench_large_graphs.inputs import InputFeatures
 
 
 class GCNII(Architecture):
-    """GCNII and GCNII* (Chen et al., ICML 2020), of PyG's `GCN2Conv`; defaults are those of Cora.
+    """GCNII and GCNII* (Chen et al., ICML 2020), using PyG's `GCN2Conv`; defaults are for Cora.
 
     `x0 = ReLU(W Drop(features) + b)`, then in layer l `x = ReLU(((1 - a) A Drop(x) + a x0)((1 - b_l) I + b_l W_l))`,
-    `b_l = log(theta / l + 1)`; A is the normalised adjacency matrix with self-loops. Dropout falls on the result, too.
-    The runs of the Long Range Graph Benchmark have neither the input's ReLU and dropout nor the identity: `theta` none,
-    `input_map` false and an `alpha` of 0.2.
+    `b_l = log(theta / l + 1)`; A is the normalised adjacency matrix with self-loops. The result also has dropout. The
+    runs of the Long Range Graph Benchmark have neither the ReLU and dropout of the input nor the identity: `theta`
+    none, `input_map` false and an `alpha` of 0.2.
 
     Time and memory: `B L (N d^2 + E d)`, `B L (N + E) d`.
 
@@ -38,9 +38,9 @@ class GCNII(Architecture):
         theta: the paper's lambda, the distance of layers from the identity; none: without the identity, `b_l = 1`.
         shared_weights: False is GCNII*, with separate maps for the input.
         dropout: probability of every dropout.
-        layer_weight_decay: weight decay of the layers, where it differs from the optimizer's.
-        positional_encoders: outputs are concatenated to the node features.
-        input_map: False: x0 are the encoded features (embeddings of categories) and positions, side by side.
+        layer_weight_decay: weight decay of the layers, if different from the optimizer's.
+        positional_encoders: their outputs are concatenated to the node features.
+        input_map: False: x0 is the concatenation of encoded features (embeddings of categories) and positions.
 
     Raises:
         BadInput: an option is out of its range, or positions leave no room for features.
@@ -79,7 +79,7 @@ class GCNII(Architecture):
         else:
             self.inputs = NodeEncoder(spec, hidden_dim, positional_encoders or ())
         self.layers = nn.ModuleList(
-            # Without both theta and number PyG takes b_l = 1: layers without the identity.
+            # Without both theta and the layer number PyG uses b_l = 1: layers without the identity.
             GCN2Conv(hidden_dim, alpha, theta, None if theta is None else number, shared_weights, normalize=False)
             for number in range(1, num_layers + 1)
         )
@@ -87,7 +87,7 @@ class GCNII(Architecture):
 
     def forward(self, batch: GraphBatch) -> Representation:
         """Return nodes `[num_nodes, hidden_dim]`."""
-        # Every layer adds this x0 and not its own input: however deep, a node keeps a share a of its features.
+        # Every layer adds this x0, not its own input: at any depth a node keeps a share a of its features.
         start = x = self._start(batch)
         index, weight = gcn_edges(batch.edge_index, x.shape[0], x.dtype)
         for layer in self.layers:
@@ -102,7 +102,7 @@ class GCNII(Architecture):
         return self.input_map(self.dropout(self.inputs(batch, self.input_map.weight.dtype))).relu()
 
     def node_steps(self) -> Sequence[NodeStep]:
-        """Make x0, count degrees, then a step for each layer."""
+        """Return steps: compute x0, count degrees, then one step for each layer."""
         return [self._first_step, self._degree_step, *(partial(self._layer_step, layer) for layer in self.layers)]
 
     def _first_step(self, batch: GraphBatch, state: NodeState) -> NodeState:
@@ -121,5 +121,5 @@ class GCNII(Architecture):
         """Group the layers if they have their own weight decay."""
         if self.layer_weight_decay is None:
             return ()
-        # The released code decays the layers (wd1) apart from the input map and the head (wd2).
+        # The released code decays the layers (wd1) separately from the input map and the head (wd2).
         return ({"params": list(self.layers.parameters()), "weight_decay": self.layer_weight_decay},)

@@ -1,4 +1,4 @@
-"""Features of nodes as they are, for models whose first layer reads them before any map.
+"""Raw features of nodes, for models whose first layer reads them before any map.
 
 Legend: T nodes of all graphs of a batch.
 """
@@ -15,15 +15,15 @@ from graphbench import BenchmarkSpec, GraphBatch, PositionalEncoder
 
 
 class InputFeatures(nn.Module):
-    """All inputs of a node, side by side: one-hot columns, dense columns, then positional encoders' outputs.
+    """Concatenate all inputs of a node: one-hot columns, dense columns, then outputs of positional encoders.
 
-    `graphbench.nn.NodeEncoder` maps features to the width of a model; here they keep width `dim`, for dropout on
-    the features and for convolutions that read them. Coordinates are the features of nodes without others;
-    nodes without any input get one column of ones, whose map is a learned row that all nodes share.
+    `graphbench.nn.NodeEncoder` maps features to the width of a model; here they keep their width `dim`, for dropout on
+    the features and for convolutions that read them. Nodes without features use their coordinates. Nodes without any
+    input get one column of ones, whose map is a learned row shared by all nodes.
 
     Args:
         spec: the benchmark's description.
-        positional_encoders: outputs are concatenated to the features.
+        positional_encoders: their outputs are concatenated to the features.
 
     Examples:
         >>> from graphbench.testing import tiny_spec, tiny_table

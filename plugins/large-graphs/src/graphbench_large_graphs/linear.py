@@ -1,7 +1,7 @@
-"""Attention over all nodes of a graph in time and memory linear in them, each graph on its own.
+"""Attention over all nodes of each graph in time and memory linear in the nodes.
 
-Legend: T nodes of all graphs, B graphs, n nodes of a graph, N of the largest one, H heads, m width of queries and keys,
-d width of values.
+Legend: T nodes of all graphs, B graphs, n nodes of a graph, N nodes of the largest graph, H heads, m width of queries
+and keys, d width of values.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from graphbench.nn import DenseLayout
 
 
 def check_width(hidden_dim: int) -> None:
-    """Check that queries and keys of length 1 are wider than one number.
+    """Check that normalised queries and keys have more than one component.
 
-    One number is 1 or -1, and a query whose keys are all its opposite has weights that sum to 0.
+    A single component is 1 or -1, and a query whose keys are all its opposite has weights that sum to 0.
 
     Raises:
         BadInput: `hidden_dim` is not at least 2.
@@ -34,17 +34,17 @@ def linear_attention(
 ) -> Tensor:
     """Compute `out_i = sum_j w_ij v_j / sum_j w_ij` with `w_ij = (q_i . k_j + uniform) / n + loop [i = j]`.
 
-    The sum over j of `k_j (v_j, 1)^T` is computed once for each graph and head, without a matrix of pairs. Means in
-    place of sums keep numbers of the same size in graphs of any size. Half precision is computed in float32, without
+    The sum over j of `k_j (v_j, 1)^T` is computed once for each graph and head, without a matrix of pairs. Means
+    instead of sums keep numbers at the same scale for any graph size. Half precision is computed in float32, without
     autocast: a mean over many nodes would lose more digits than bfloat16 has.
 
     Args:
         q: queries `[T, H, m]`.
         k: keys `[T, H, m]`.
         v: values `[T, H, d]`.
-        layout: of the nodes in padded graphs.
-        loop: weight of a node with itself, added to that of the kernel.
-        uniform: weight of all pairs, added to that of the kernel.
+        layout: layout of the nodes in padded graphs.
+        loop: weight of a node with itself, added to the kernel.
+        uniform: weight of all pairs, added to the kernel.
 
     Returns:
         Mixed values `[T, H, d]` in the precision of `v`.
@@ -58,18 +58,18 @@ def linear_attention(
     precision = torch.promote_types(v.dtype, torch.float32)
     num_heads, width = k.shape[1:]
     with torch.autocast(v.device.type, enabled=False):
-        # The column of ones gathers the denominator. Padding is zeros in it too, so no sum below sees padding.
+        # The column of ones accumulates the denominator. It is zero at padding, so no sum below includes padding.
         values = torch.cat([v, torch.ones_like(v[..., :1])], dim=-1).to(precision)
         joined = torch.cat([q.to(precision), k.to(precision), values], dim=-1).flatten(1)
         parts = []
         for block, dense in zip(layout.blocks, layout.to_blocks(joined), strict=True):
             queries, keys, rows = dense.unflatten(-1, (num_heads, -1)).split([width, width, values.shape[-1]], dim=-1)
             size = block.layout.ptr.diff().clamp(min=1).view(-1, 1, 1, 1).to(precision)
-            # Keys meet values first: [m, d + 1] numbers a head in place of [n, n].
+            # Multiply keys and values first: [m, d + 1] numbers per head instead of [n, n].
             mixed = torch.einsum("bnhm,bhmd->bnhd", queries, torch.einsum("bnhm,bnhd->bhmd", keys, rows) / size)
             if uniform:
                 mixed = mixed + rows.sum(1, keepdim=True) * (uniform / size)
-            # Rows hold the column of ones, so both additions raise numerator and denominator.
+            # Rows contain the column of ones, so both additions increase numerator and denominator.
             if loop:
                 mixed = mixed + loop * rows
             parts.append(mixed.flatten(2))
@@ -80,12 +80,12 @@ def linear_attention(
 def attention_matrices(
     q: Tensor, k: Tensor, layout: DenseLayout, loop: float = 0.0, uniform: float = 0.0
 ) -> list[Tensor]:
-    """Compute the weights of `linear_attention`, `[H, n, n]` for each graph, rows are queries; for traces.
+    """Compute the weights of `linear_attention` for traces, `[H, n, n]` for each graph; rows are queries.
 
     Args:
         q: queries `[T, H, m]`.
         k: keys `[T, H, m]`.
-        layout: of the nodes in padded graphs.
+        layout: layout of the nodes in padded graphs.
         loop: as in `linear_attention`.
         uniform: as in `linear_attention`.
 
@@ -105,9 +105,9 @@ def attention_matrices(
 
 
 def unit_norm(x: Tensor, graph_of: Tensor, num_graphs: int) -> Tensor:
-    """Scale rows `[T, H, m]` to Frobenius norm 1 of each graph, heads together.
+    """Scale rows `[T, H, m]` to Frobenius norm 1 for each graph, over all heads.
 
-    Half precision becomes float32, which holds the squared sum of a large graph; zeros stay zeros.
+    Half precision becomes float32, which can represent the squared sum of a large graph; zeros stay zeros.
 
     Args:
         x: rows of all heads.
@@ -121,6 +121,6 @@ def unit_norm(x: Tensor, graph_of: Tensor, num_graphs: int) -> Tensor:
     with torch.autocast(x.device.type, enabled=False):
         x = x.to(torch.promote_types(x.dtype, torch.float32))
         squares = x.square().sum((1, 2))
-        # Graph by graph, where the authors have one graph: a norm over a batch would let graphs scale each other.
+        # Per graph (the authors have only one): a norm over a batch would let graphs scale each other.
         total = squares.new_zeros(num_graphs).index_add(0, graph_of, squares)
         return x * total.clamp(min=torch.finfo(x.dtype).tiny).rsqrt()[graph_of, None, None]

@@ -22,7 +22,7 @@ from graphbench_large_graphs.propagation import WeightedEdges, symmetric_edges
 
 
 class HopLayer(nn.Module):
-    """A transformer layer over the K + 1 tokens of each node, norms first; the feed-forward network has GELU.
+    """A pre-norm transformer layer over the K + 1 tokens of each node; the feed-forward network has GELU.
 
         y = x + Drop(attention(LN(x)))        x' = y + Drop(W2 GELU(W1 LN(y)))
 
@@ -43,14 +43,14 @@ class HopLayer(nn.Module):
         self.attention_norm, self.feed_forward_norm = nn.LayerNorm(dim), nn.LayerNorm(dim)
         self.qkv_map = nn.Linear(dim, 3 * dim)
         self.out = nn.Linear(dim, dim)
-        # Dropout on the branch alone, as in the authors' code.
+        # Dropout only on the branch, as in the authors' code.
         self.feed_forward = FeedForward(dim, 2 * dim, dropout, "gelu", activation_dropout=0.0)
         self.dropout, self.attention_dropout = nn.Dropout(dropout), attention_dropout
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Return tokens `[T, K + 1, dim]`."""
         projected = self.qkv_map(self.attention_norm(tokens)).unflatten(-1, (3, self.num_heads, -1))
-        # Nodes are the batch of this attention: a node sees its own hops and no other node.
+        # Nodes are the batch of this attention: a node sees only its own hops.
         q, k, v = projected.permute(2, 0, 3, 1, 4).unbind(0)
         mixed = attend(q, k, v, dropout=self.attention_dropout if self.training else 0.0)
         tokens = tokens + self.dropout(self.out(mixed.transpose(1, 2).flatten(2)))
@@ -58,12 +58,12 @@ class HopLayer(nn.Module):
 
 
 class NAGphormer(Architecture):
-    """NAGphormer (Chen et al., ICLR 2023); defaults are those of Pubmed without its eigenvectors.
+    """NAGphormer (Chen et al., ICLR 2023); defaults are for Pubmed without its eigenvectors.
 
     Token k of a node is `W A^k features + b`, A the normalised adjacency matrix with self-loops. After the layers and a
     layer norm, `x = t_0 + sum_k softmax_k(a . [t_0, t_k]) t_k` over hops k from 1. The published head is
-    `{num_layers: 2, width: halving}`. Hops are summed in every forward pass, so that learned positions can enter; W
-    goes first, which changes nothing but the width of the sums.
+    `{num_layers: 2, width: halving}`. Hops are summed in every forward pass, so that learned positions can enter. W is
+    applied first, which changes only the width of the sums.
 
     Time and memory: `B (k E d + L N (k d^2 + k^2 (d + H)))`, `B (E d + L N (k d + H k^2))`.
 
@@ -75,7 +75,7 @@ class NAGphormer(Architecture):
         num_hops: hops K.
         dropout: probability of dropout.
         attention_dropout: probability of dropping an attention weight.
-        positional_encoders: outputs are concatenated to the node features; eigenvectors in the paper.
+        positional_encoders: their outputs are concatenated to the node features; eigenvectors in the paper.
 
     Raises:
         BadInput: an option is out of its range, or `num_heads` does not divide `hidden_dim`.
@@ -110,21 +110,21 @@ class NAGphormer(Architecture):
         self.norm = nn.LayerNorm(hidden_dim)
         self.readout = nn.Linear(2 * hidden_dim, 1)
         for module in (self.input_map, self.readout, *self.layers.modules()):
-            # The authors' initial values, which are Graphormer's.
+            # The authors' initial values, from Graphormer.
             if isinstance(module, nn.Linear):
                 nn.init.normal_(module.weight, std=0.02 / math.sqrt(num_layers))
                 nn.init.zeros_(module.bias)
 
     def forward(self, batch: GraphBatch) -> Representation:
         """Return nodes `[num_nodes, hidden_dim]`."""
-        # Without the bias, which edges would scale by sums of their weights; `_tokens` adds it behind the hops.
+        # Without the bias, which edges would scale by sums of their weights; `_tokens` adds it after the hops.
         x = F.linear(self.inputs(batch, self.input_map.weight.dtype), self.input_map.weight)
         tokens = self._tokens(x, symmetric_edges(batch, x.dtype))
         for layer in self.layers:
             tokens = layer(tokens)
         tokens = self.norm(tokens)
         centre, hops = tokens[:, :1], tokens[:, 1:]
-        # Over hops; the bias of the map cancels in the softmax, and is here since the authors' map has it.
+        # Over hops; the bias of the map cancels in the softmax, and exists because the authors' map has it.
         weights = self.readout(torch.cat([centre.expand_as(hops), hops], dim=-1)).softmax(1)
         return Representation(node=centre.squeeze(1) + (weights * hops).sum(1))
 

@@ -1,4 +1,4 @@
-"""NodeFormer: attention over all nodes by random features and Gumbel noise, and a relational bias along edges.
+"""NodeFormer: attention over all nodes with random features and Gumbel noise, and a relational bias along edges.
 
 Wu et al., "NodeFormer: A Scalable Graph Structure Learning Transformer for Node Classification", NeurIPS 2022,
 arXiv 2306.08385.
@@ -32,7 +32,7 @@ _BIAS_START = {"sigmoid": 0.1, "identity": 1.0}
 def random_projection(num_features: int, dim: int, generator: torch.Generator | None = None) -> Tensor:
     """Draw random directions `[num_features, dim]`, orthogonal within blocks of `dim`, as long as Gaussian vectors.
 
-    Each has a random sign: those of a QR decomposition lean to one side, and a softmax estimated with them is biased.
+    Each has a random sign: the signs of a QR decomposition are skewed, and a softmax estimated with them is biased.
 
     Examples:
         >>> _ = torch.manual_seed(0)
@@ -50,14 +50,14 @@ def softmax_features(x: Tensor, projection: Tensor, temperature: float, layout: 
     """Compute positive features f with `E[f(q) . f(k)]` proportional to `exp(q . k / (temperature sqrt(d)))`.
 
     With `y = x / (sqrt(temperature) d^(1/4))` and rows w of the projection, `f(x) = (exp(w y - |y|^2 / 2 - c) + e) /
-    sqrt(M)`. The largest `w y` is c, of each row for queries; for keys, which share a sum,
-    it is the largest of the graph. Both cancel in attention but for e = 1e-6, which keeps sums above zero.
+    sqrt(M)`. The largest `w y` is c: per row for queries, and per graph for keys, since they share a sum. Both cancel
+    in attention except in e = 1e-6, which keeps sums above zero.
 
     Args:
         x: queries or keys `[T, H, d]`, in float32 or float64.
         projection: `[M, d]`.
-        temperature: of the softmax.
-        layout: of the nodes in padded graphs, for keys; None for queries.
+        temperature: temperature of the softmax.
+        layout: layout of the nodes in padded graphs, for keys; None for queries.
 
     Returns:
         `[T, H, M]`.
@@ -68,7 +68,7 @@ def softmax_features(x: Tensor, projection: Tensor, temperature: float, layout: 
     """
     y = x * (temperature**-0.5 * x.shape[-1] ** -0.25)
     exponents = y @ projection.to(y.dtype).t()
-    # Detached, as it cancels but for e: its gradient would be noise of that size.
+    # Detached, as it cancels except in e: its gradient would be noise of that size.
     largest = exponents.detach().amax(-1)
     if layout is not None:
         graph_of = layout.graph_of
@@ -83,16 +83,16 @@ class GumbelAttention(Traced):
         x'_i = O concat_h(mean_s sum_j w_ijs v_j / sum_j w_ijs + sum_r b_hr sum_j A^r_ij v_j)
         w_ijs = f(q_i) . f(k_j) exp(g_js / temperature),       g Gumbel noise, in training only
 
-    f are `softmax_features`, A^r the adjacency of pairs within 2^(r-1) steps (`hop_edges`), b learned, through the
-    logistic function or as it is. In training the random directions are drawn anew in every step, as in the released
-    code; those of evaluation are drawn once and saved with the weights, so that results repeat and do not depend on
-    the batch. The trace's matrices are without noise.
+    f are `softmax_features`, A^r the adjacency of pairs within 2^(r-1) steps (`hop_edges`), b learned, with or without
+    the logistic function. In training new random directions are drawn in every step, as in the released code. Those for
+    evaluation are drawn once and saved with the weights, so results are reproducible and do not depend on the batch.
+    The matrices of the trace are without noise.
 
     Args:
         dim: width of the nodes and of each head.
         num_heads: heads H.
         num_features: random features M.
-        temperature: of the softmax and of the noise.
+        temperature: temperature of the softmax and the noise.
         num_samples: samples of noise K; 0 for none.
         bias_order: powers r of the adjacency.
         bias: sigmoid or identity.
@@ -141,7 +141,7 @@ class GumbelAttention(Traced):
         edges: list[WeightedEdges],
         projection: Tensor | None = None,
     ) -> Tensor:
-        """Return mixed nodes `[T, dim]`; `projection [num_features, dim]` takes the place of the layer's directions."""
+        """Return mixed nodes `[T, dim]`; `projection [num_features, dim]` replaces the layer's directions."""
         q, k, v = (part.unflatten(-1, (self.num_heads, -1)) for part in self.qkv_map(x).chunk(3, dim=-1))
         with torch.autocast(x.device.type, enabled=False):
             precision = torch.promote_types(v.dtype, torch.float32)
@@ -160,12 +160,12 @@ class GumbelAttention(Traced):
         if not (self.training and self.num_samples):
             return linear_attention(queries, keys, v, layout)
         graph_of = layout.graph_of
-        # Noise for each key, not each pair: a factor of the key stays inside the sum that all queries share.
+        # Noise per key, not per pair: a factor of the key stays inside the sum that all queries share.
         draws = torch.empty(*keys.shape[:2], self.num_samples, dtype=torch.float32, device=v.device).exponential_()
         noise = -draws.log() / self.temperature
         largest = scatter(noise, graph_of, 0, layout.num_graphs, reduce="max")  # cancels, and exp stays finite
         factors = (noise - largest[graph_of]).exp().to(keys.dtype)
-        # One after the other, since K samples side by side would need K times the memory of the keys.
+        # Sequentially, since K samples in parallel would need K times the memory of the keys.
         samples = [linear_attention(queries, keys * part[..., None], v, layout) for part in factors.unbind(-1)]
         return torch.stack(samples).mean(0)
 
@@ -190,10 +190,10 @@ class GumbelAttention(Traced):
 
 
 class NodeFormer(Architecture):
-    """NodeFormer (Wu et al., NeurIPS 2022); defaults are those of the published runs on Cora.
+    """NodeFormer (Wu et al., NeurIPS 2022); defaults are for the published runs on Cora.
 
     `x0 = Drop(ELU(Norm(encode)))`, then `Drop(act(Norm(x + attention(x))))` per layer, see `GumbelAttention`. The
-    regularisation of attention by the input's edges, a second loss in the paper, is not part of the network.
+    network does not include the paper's second loss, which regularises attention using the input's edges.
 
     Time and memory: `B L H (N d^2 + m N d + D E d)`, `B L H (m N d + D E d)`.
 
@@ -203,16 +203,16 @@ class NodeFormer(Architecture):
         num_layers: layers of attention.
         num_heads: heads.
         num_features: random features.
-        temperature: of the softmax and of the noise.
+        temperature: temperature of the softmax and the noise.
         num_samples: samples of Gumbel noise in training; 0 for none.
-        bias_order: adjacencies of the relational bias; the r-th holds pairs within 2^(r-1) steps.
-        bias: function of its learned numbers, sigmoid or identity.
+        bias_order: adjacencies of the relational bias; the r-th contains pairs within 2^(r-1) steps.
+        bias: function applied to its learned numbers, sigmoid or identity.
         dropout: probability of every dropout.
         norm: layer, batch or none.
         residual: add each layer's input to its output.
         activation: act is ELU; False: the identity.
-        concatenate: represent a node by the states of all depths, side by side.
-        positional_encoders: outputs are concatenated to the node features.
+        concatenate: represent a node by the concatenated states of all depths.
+        positional_encoders: their outputs are concatenated to the node features.
         categorical: how categorical features enter: xavier_uniform, normal or one_hot.
 
     Raises:
@@ -255,7 +255,7 @@ class NodeFormer(Architecture):
         self.activation, self.concatenate = activation, concatenate
 
     def precompute(self, batch: GraphBatch, generator: torch.Generator | None = None) -> dict[str, Any]:
-        """List pairs within 1, 2, 4, ... steps; in training draw the random directions of each layer."""
+        """List pairs within 1, 2, 4, ... steps; in training also draw the random directions of each layer."""
         fields = {f"within_{number}": pairs for number, pairs in enumerate(hop_pairs(batch, self.bias_order))}
         if generator is not None:
             for number, layer in enumerate(self.layers):

@@ -1,4 +1,4 @@
-"""Polynormer: local attention, then linear attention over all nodes, both of which multiply features with each other.
+"""Polynormer: local attention, then linear attention over all nodes; both multiply features with each other.
 
 Deng et al., "Polynormer: Polynomial-Expressive Graph Transformer in Linear Time", ICLR 2024, arXiv 2403.01232.
 
@@ -23,11 +23,11 @@ from graphbench_large_graphs.linear import attention_matrices, linear_attention
 
 
 class LearnedShare(nn.Module):
-    """One learned number a channel, `dim` parameters: started at a value, or xavier-normal and through a sigmoid.
+    """One learned number per channel, `dim` parameters: initialised with a value, or xavier-normal with a sigmoid.
 
     Args:
         dim: channels.
-        start: first value; None: logistic function of a number near zero.
+        start: initial value; None: logistic function of a number near zero.
 
     Examples:
         >>> LearnedShare(3, start=0.5)().detach()
@@ -52,7 +52,7 @@ class LocalLayer(nn.Module):
     """`y = Drop(act(GAT(x) + W x))`, then `(1 - b) LN(act(W' x) * y) + b y`, b learned; optionally on LN(x).
 
     Args:
-        dim: width of the nodes, all heads together.
+        dim: width of the nodes, over all heads.
         num_heads: heads H.
         dropout: probability of dropout.
         beta: initial b, see `LearnedShare`.
@@ -74,9 +74,9 @@ class LocalLayer(nn.Module):
         self.dropout, self.relu = nn.Dropout(dropout), relu
 
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        """Return nodes `[T, dim]`; the edges hold every self-loop."""
+        """Return nodes `[T, dim]`; the edges must contain every self-loop."""
         x = self.pre_norm(x)
-        # gate * y doubles the degree in x, with attention weights as constants: L layers are of degree 2^L.
+        # gate * y doubles the degree in x if attention weights are constant: L layers have degree 2^L.
         gate, y = self.gate(x), self.conv(x, edge_index) + self.linear(x)
         if self.relu:
             gate, y = gate.relu(), y.relu()
@@ -88,18 +88,18 @@ class LocalLayer(nn.Module):
 def logistic_features(q: Tensor, k: Tensor, layout: DenseLayout) -> tuple[Tensor, Tensor]:
     """Compute features s(q) and s(k), s logistic, up to factors that cancel in `linear_attention`.
 
-    In float32 s(q) . s(k) is 0 for all keys where logits are below -52, and the mean over them 0 / 0. With c_m
-    the largest `log s(k_jm)` of a graph and `a_i = max_m (log s(q_im) + c_m)` the features are
+    In float32 s(q) . s(k) is 0 for all keys if logits are below -52, and the mean over them is 0 / 0. With c_m the
+    largest `log s(k_jm)` of a graph and `a_i = max_m (log s(q_im) + c_m)` the features are
 
         f(q)_im = exp(log s(q_im) + c_m - a_i),      f(k)_jm = exp(log s(k_jm) - c_m),
 
-    so `f(q_i) . f(k_j) = exp(-a_i) s(q_i) . s(k_j)`, and each query has a feature that is 1 in it and in some key.
-    No gradient runs through the factors, which cancel.
+    so `f(q_i) . f(k_j) = exp(-a_i) s(q_i) . s(k_j)`, and each query has a feature that is 1 for itself and for some
+    key. The factors cancel, so they get no gradient.
 
     Args:
         q: logits of queries `[T, H, m]`; may be `k` itself.
         k: logits of keys `[T, H, m]`.
-        layout: of the nodes in padded graphs.
+        layout: layout of the nodes in padded graphs.
 
     Returns:
         Both features `[T, H, m]`, in float32 at least.
@@ -124,7 +124,7 @@ class GlobalLayer(Traced):
     """`LN(sum_j w_ij V x_j / sum_j w_ij) * (W x_i + b)` with `w_ij = s(Q x_i) . s(K x_j)`, s the logistic function.
 
     Args:
-        dim: width of the nodes, all heads together.
+        dim: width of the nodes, over all heads.
         num_heads: heads H.
         beta: initial b, see `LearnedShare`.
         qk_shared: Q is K.
@@ -152,7 +152,7 @@ class GlobalLayer(Traced):
         q = k if self.query_map is None else self.query_map(x).unflatten(-1, (self.num_heads, -1))
         q, k = logistic_features(q, k, layout)
         v = self.value_map(x).unflatten(-1, (self.num_heads, -1))
-        # The gate's bias and beta add up to one learned number a channel; the released code has both.
+        # The gate's bias and beta add up to one learned number per channel; the released code has both.
         out: Tensor = self.norm(linear_attention(q, k, v, layout).flatten(1)) * (self.gate(x) + self.beta())
         self.trace(lambda: self._record(x, q, k, batch, layout, out))
         return out
@@ -171,28 +171,28 @@ class GlobalLayer(Traced):
 
 
 class Polynormer(Architecture):
-    """Polynormer (Deng et al., ICLR 2024), local layers and then global ones; defaults are those of roman-empire.
+    """Polynormer (Deng et al., ICLR 2024), local layers and then global ones; defaults are for roman-empire.
 
-    `x = Drop(W Drop_in(features))`; the outputs of all local layers are added up; `x = LN(sum)` goes through the global
-    layers, each of them `Drop(act(O layer(x)))` with one O for all. With `global_layers=0` the sum itself is the
-    representation: the first stage of the published training. `--model.init_from` of a run of it starts the second.
+    `x = Drop(W Drop_in(features))`; the outputs of all local layers are summed; `x = LN(sum)` goes through the global
+    layers, each `Drop(act(O layer(x)))` with a shared O. With `global_layers=0` the sum itself is the representation:
+    the first stage of the published training. The second starts from it by `--model.init_from`.
 
     Time and memory: `B L (N d^2 + (N + E) (d + H))`, `B L ((N + E) (d + H) + d^2)`.
 
     Args:
         spec: the benchmark's description.
-        hidden_dim: width of the nodes, all heads together.
+        hidden_dim: width of the nodes, over all heads.
         num_layers: local layers, see `LocalLayer`.
         global_layers: global layers, see `GlobalLayer`; 0 for the first stage.
         num_heads: heads of both; must divide `hidden_dim`.
         input_dropout: probability of dropping an input feature.
         dropout: probability of dropout before and in the local layers.
         global_dropout: probability of dropout after the global layers.
-        beta: initial learned shares of both kinds of layers; None: near one half, through a sigmoid.
-        relu: act is ReLU (Polynormer-r); False: no activation, so that the network is a polynomial up to its norms.
+        beta: initial learned shares of both kinds of layers; None: near one half, as a sigmoid.
+        relu: act is ReLU (Polynormer-r); False: no activation, so the network is a polynomial except for its norms.
         pre_norm: layer norm of the input of every local layer.
         qk_shared: queries are the keys in the global layers.
-        positional_encoders: outputs are concatenated to the node features.
+        positional_encoders: their outputs are concatenated to the node features.
 
     Raises:
         BadInput: an option is out of its range, or `num_heads` does not divide `hidden_dim`.
@@ -246,7 +246,7 @@ class Polynormer(Architecture):
         """Return nodes `[num_nodes, hidden_dim]`."""
         x = self.input_dropout(self.inputs(batch, self.input_map.weight.dtype))
         x = self.dropout(self.input_map(x))
-        # Not x itself: the encoded features reach the sum through the first layer alone.
+        # Not x itself: the encoded features reach the sum only through the first layer.
         total = torch.zeros_like(x)
         for layer in self.local_layers:
             x = layer(x, batch.looped_edges)

@@ -1,6 +1,6 @@
 """Sums over neighbours with the weights of a normalised adjacency matrix.
 
-Legend: T nodes of all graphs, E edges, H heads, d head width; `edge_index` holds (source, target).
+Legend: T nodes of all graphs, E edges, H heads, d head width; `edge_index` contains (source, target).
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ class WeightedEdges:
     weight: Tensor
 
     def mix(self, x: Tensor) -> Tensor:
-        """Sum `x [T, ...]` over neighbours by weight, in the same shape."""
+        """Return the weighted sum of `x [T, ...]` over neighbours, in the same shape."""
         weight = self.weight.to(x.dtype).view(-1, *[1] * (x.dim() - 1))
         return scatter(x.index_select(0, self.index[0]) * weight, self.index[1], 0, x.shape[0], reduce="sum")
 
 
 def symmetric_edges(batch: GraphBatch, dtype: torch.dtype) -> WeightedEdges:
-    """Make edges with self-loops and weights `1 / sqrt(d_i d_j)`, d degrees with the loop (Kipf & Welling).
+    """Create edges with self-loops and weights `1 / sqrt(d_i d_j)`, d degrees including the loop (Kipf & Welling).
 
     Args:
         batch: the graphs.
@@ -57,7 +57,7 @@ def symmetric_edges(batch: GraphBatch, dtype: torch.dtype) -> WeightedEdges:
 
 
 def row_edges(batch: GraphBatch, dtype: torch.dtype) -> WeightedEdges:
-    """Make edges with weights `1 / d_i`, d the degree of the target: means over neighbours, 0 without any.
+    """Create edges with weights `1 / d_i`, d the degree of the target: means over neighbours, 0 without neighbours.
 
     Args:
         batch: the graphs.
@@ -69,7 +69,7 @@ def row_edges(batch: GraphBatch, dtype: torch.dtype) -> WeightedEdges:
         tensor([0.5000, 0.5000])
     """
     target = batch.edge_index[1]
-    # Read at targets alone, which have an edge each: no degree is 0.
+    # Read only at targets, each of which has an edge: no degree is 0.
     degrees = degree(target, batch.num_nodes, torch.promote_types(dtype, torch.float32))
     return WeightedEdges(batch.edge_index, degrees[target].reciprocal())
 
@@ -77,8 +77,8 @@ def row_edges(batch: GraphBatch, dtype: torch.dtype) -> WeightedEdges:
 def hop_pairs(batch: GraphBatch, order: int) -> list[Tensor]:
     """Find pairs of nodes within 1, 2, 4, ... steps, `[2, pairs]` each.
 
-    The pattern of an order is the square of the one before, as in NodeFormer's code; with self-loops nodes
-    within fewer steps are included. A hub of degree d adds d^2 pairs to the second order.
+    The pattern of an order is the square of the previous one, as in NodeFormer's code; self-loops include nodes within
+    fewer steps. A hub of degree d adds d^2 pairs to the second order.
 
     Args:
         batch: the graphs.
@@ -90,7 +90,7 @@ def hop_pairs(batch: GraphBatch, order: int) -> list[Tensor]:
         >>> [pairs.shape[1] for pairs in hop_pairs(path, 2)]
         [7, 9]
     """
-    # One matrix for the batch: no edge leads from graph to graph, so no power of it does.
+    # One matrix for the batch: no edge connects two graphs, so no power of the matrix does.
     n, patterns = batch.num_nodes, []
     index, _ = add_remaining_self_loops(batch.edge_index, num_nodes=n)
     for number in range(order):
@@ -98,7 +98,7 @@ def hop_pairs(batch: GraphBatch, order: int) -> list[Tensor]:
             with torch.autocast(index.device.type, enabled=False):
                 ones = torch.ones(index.shape[1], dtype=torch.float32, device=index.device)
                 pattern = torch.sparse_coo_tensor(index, ones, (n, n), check_invariants=False).coalesce()
-                # Values count walks, which nothing reads: of a product only the pattern matters.
+                # Values count walks, which are unused: only the pattern of a product matters.
                 index = torch.sparse.mm(pattern, pattern).coalesce().indices()
         patterns.append(index)
     return patterns
@@ -114,7 +114,7 @@ def hop_edges(patterns: Sequence[Tensor], num_nodes: int, dtype: torch.dtype) ->
     """
     precision, weighted = torch.promote_types(dtype, torch.float32), []
     for index in patterns:
-        # Patterns hold every self-loop, so no degree is 0.
+        # Patterns contain every self-loop, so no degree is 0.
         incoming, outgoing = (degree(index[end], num_nodes, precision) for end in (1, 0))
         weighted.append(WeightedEdges(index, (incoming[index[1]] * outgoing[index[0]]).rsqrt()))
     return weighted

@@ -1,4 +1,4 @@
-"""SGFormer: one layer of linear attention over all nodes beside a graph convolution network.
+"""SGFormer: one layer of linear attention over all nodes combined with a graph convolution network.
 
 Wu et al., "SGFormer: Simplifying and Empowering Transformers for Large-Graph Representations", NeurIPS 2023,
 arXiv 2306.10759.
@@ -39,8 +39,8 @@ class SimpleAttention(Traced):
         w_ij = [i = j] + q_i . k_j / n        x'_i = mean_h(sum_j w_ij V x_j / sum_j w_ij)
 
     With `normalisation="graph"` the norm is the Frobenius norm of all queries (keys) of a graph, heads together, as in
-    the paper; with "node" each query (key) of each head has length 1, as in PyG's `SGFormerAttention`, whose sums run
-    over padding too. Weights may be negative, so the trace shows no matrices.
+    the paper; with "node" each query (key) of each head has length 1, as in PyG's `SGFormerAttention`, whose sums
+    include padding. Weights may be negative, so the trace has no matrices.
 
     Args:
         dim: width of the nodes and of each head.
@@ -73,7 +73,7 @@ class SimpleAttention(Traced):
             q, k = (unit_norm(part, batch.batch, batch.num_graphs) for part in (q, k))
         else:
             q, k = F.normalize(q, dim=-1), F.normalize(k, dim=-1)
-        # The loop is the V beside Q (K^T V) / n in the paper; it keeps sums of weights from being negative.
+        # The loop is the term V added to Q (K^T V) / n in the paper; it prevents negative sums of weights.
         out = linear_attention(q, k, v, layout, loop=1.0).mean(1)
         self.trace(lambda: self._record(x, batch, out))
         return out
@@ -88,7 +88,7 @@ class AttentionBranch(nn.Module):
     """SGFormer's global half: `x = Drop(ReLU(LN(encode)))`, then `Drop(act(LN(a attention(x) + (1 - a) x)))` per layer.
 
     Args:
-        encoder: makes vectors `[T, dim]` of a batch.
+        encoder: encodes a batch as vectors `[T, dim]`.
         dim: width of the nodes.
         num_layers: layers of attention.
         num_heads: heads.
@@ -130,7 +130,7 @@ class GraphBranch(nn.Module):
     The residual comes from x0 in every layer, as in the released code and in PyG's.
 
     Args:
-        encoder: makes vectors `[T, dim]` of a batch.
+        encoder: encodes a batch as vectors `[T, dim]`.
         dim: width of the nodes.
         num_layers: layers of graph convolution.
         dropout: probability of dropout.
@@ -141,7 +141,7 @@ class GraphBranch(nn.Module):
         self.encoder = encoder
         self.norm = BatchNorm(dim)
         self.layers = nn.ModuleList(
-            # Without the layer's own residual, which is that of x: `forward` adds x0.
+            # Without the layer's residual, which would add x: `forward` adds x0.
             ConvLayer(GCNConvolution(dim, dim, normalize=False), dim, dropout, "batch", False, True, F.relu)
             for _ in range(num_layers)
         )
@@ -158,27 +158,27 @@ class GraphBranch(nn.Module):
 
 
 class SGFormer(Architecture):
-    """SGFormer (Wu et al., NeurIPS 2023): `g gnn + (1 - g) attention`, or both side by side; defaults of ogbn-arxiv.
+    """SGFormer (Wu et al., NeurIPS 2023): `g gnn + (1 - g) attention`, or their concatenation; defaults for ogbn-arxiv.
 
-    Each half has its own encoder of features, with its own positional encoders.
+    Each half has a separate feature encoder with separate positional encoders.
 
     Time and memory: `B L (H N d^2 + E d)`, `B L (H (N d + d^2) + E d)`.
 
     Args:
         spec: the benchmark's description.
         hidden_dim: width of the nodes and of each head.
-        num_layers: layers of attention; by the paper one is enough.
-        num_heads: heads, whose mean is taken.
+        num_layers: layers of attention; one is enough according to the paper.
+        num_heads: heads, which are averaged.
         gnn_layers: layers of graph convolution.
         dropout: probability of every dropout in the graph convolution network.
         attention_dropout: probability of every dropout in the attention half.
         alpha: share of attention in each of its layers; the residual has the rest.
         graph_weight: share g of the graph convolution network.
         aggregation: add, or concatenate, which doubles the width of the representation.
-        attention_activation: ReLU after each layer of attention, which PyG has and the published runs lack.
+        attention_activation: ReLU after each layer of attention, as in PyG but not in the published runs.
         normalisation: graph (paper) or node (PyG), see `SimpleAttention`.
-        attention_weight_decay: weight decay of the attention half, where it differs from the optimizer's.
-        positional_encoders: outputs are concatenated to the node features.
+        attention_weight_decay: weight decay of the attention half, if different from the optimizer's.
+        positional_encoders: their outputs are concatenated to the node features.
         categorical: how categorical features enter: xavier_uniform, normal or one_hot.
 
     Raises:

@@ -27,10 +27,10 @@ LayerName = Literal["GCN", "GAT", "GraphSAGE"]
 
 
 class TunedLayer(nn.Module):
-    """`Drop(ReLU(Norm(conv(x) + W x + b)))`; the residual `W x + b` can be left out.
+    """`Drop(ReLU(Norm(conv(x) + W x + b)))`; the residual `W x + b` is optional.
 
     Args:
-        layer: GCN, GAT (without bias, heads side by side) or GraphSAGE (mean).
+        layer: GCN, GAT (without bias, heads concatenated) or GraphSAGE (mean).
         in_dim: input width.
         dim: output width.
         num_heads: heads of GAT.
@@ -52,7 +52,7 @@ class TunedLayer(nn.Module):
         if layer == "GCN":
             self.conv = GCNConvolution(in_dim, dim, normalize=False)
         elif layer == "GAT":
-            # Without bias, as in the authors' code: that of the residual map or the norm would double it.
+            # Without bias, as in the authors' code: it would duplicate that of the residual map or the norm.
             self.conv = GATConv(in_dim, dim // num_heads, num_heads, add_self_loops=False, bias=False)
         else:
             self.conv = SAGEConv(in_dim, dim)
@@ -69,10 +69,10 @@ class TunedLayer(nn.Module):
 
 
 class TunedGNN(Architecture):
-    """GCN, GAT or GraphSAGE as re-tuned by Luo et al. (NeurIPS 2024); defaults are those of GCN on roman-empire.
+    """GCN, GAT or GraphSAGE as re-tuned by Luo et al. (NeurIPS 2024); defaults are for GCN on roman-empire.
 
-    All layers see self-loops, GraphSAGE too, as in the authors' runs. `graphbench-baselines` has GCN, GAT and GraphSAGE
-    with plain residuals, and in `GNNPlus` those re-tuned for whole graphs, with feed-forward networks.
+    All layers use self-loops, including GraphSAGE, as in the authors' runs. `graphbench-baselines` has GCN, GAT and
+    GraphSAGE with plain residuals, and in `GNNPlus` those re-tuned for whole graphs, with feed-forward networks.
 
     Time and memory: `B L (N d^2 + (N + E) (d + H))`, `B L (N + E) (d + H)`.
 
@@ -81,13 +81,13 @@ class TunedGNN(Architecture):
         layer: GCN, GAT or GraphSAGE.
         hidden_dim: width of the nodes.
         num_layers: layers, see `TunedLayer`.
-        num_heads: heads of GAT, side by side; must divide `hidden_dim`.
+        num_heads: heads of GAT, concatenated; must divide `hidden_dim`.
         dropout: probability of every dropout.
         norm: layer, batch or none.
         residual: add a linear map of each layer's input.
-        input_map: a linear map, then dropout, before the first layer; False: that layer reads the features themselves.
+        input_map: a linear map, then dropout, before the first layer; False: that layer reads the raw features.
         jumping: represent a node by the sum of all layers' outputs.
-        positional_encoders: outputs are concatenated to the node features.
+        positional_encoders: their outputs are concatenated to the node features.
 
     Raises:
         BadInput: an option is unknown or out of range, or GAT's heads do not divide `hidden_dim`.
@@ -134,7 +134,7 @@ class TunedGNN(Architecture):
 
     def forward(self, batch: GraphBatch) -> Representation:
         """Return nodes `[num_nodes, hidden_dim]`."""
-        # Features have no precision of their own here, and `input_map` may be absent.
+        # Features do not determine the precision here, and `input_map` may be absent.
         x = self.inputs(batch, next(self.parameters()).dtype)
         if self.input_map is not None:
             x = self.dropout(self.input_map(x))
@@ -150,7 +150,7 @@ class TunedGNN(Architecture):
         return Representation(node=torch.stack(states).sum(0) if self.jumping else x)
 
     def node_steps(self) -> Sequence[NodeStep]:
-        """Map the features, count degrees for GCN, then a step for each layer."""
+        """Return steps: map the features, count degrees for GCN, then one step for each layer."""
         steps: list[NodeStep] = [self._first_step]
         if self.weighted:
             steps.append(lambda batch, state: {"arriving": count_arriving(batch.edge_index, state["x"].shape[0])})

@@ -1,6 +1,6 @@
 """Error bounds of the constructions, per unit of the demand's norm, as functions of the number of layers.
 
-`inf` where a lemma makes no statement. All are for exact arithmetic: in float64 an error levels off near
+`inf` if a lemma makes no statement. All are for exact arithmetic: in float64 an error levels off near
 `1e-16 * lambda_max / lambda_min` times the norm of the answer.
 
 Legend: λmin the smallest non-zero and λmax the largest eigenvalue of the Laplacian, κ = λmax / λmin.
@@ -13,7 +13,7 @@ import math
 import numpy as np
 from scipy.special import ive
 
-#: Terms of the tail of the heat kernel's Chebyshev series; they fall faster than geometrically.
+#: Terms in the tail of the heat kernel's Chebyshev series; they decrease faster than geometrically.
 _TAIL_TERMS = 200
 
 
@@ -25,8 +25,8 @@ def electric_flow(num_layers: int, step: float, lambda_min: float) -> float:
 def electric_flow_printed(num_layers: int, step: float, lambda_min: float) -> float:
     """Return the bound of Lemma 1 as printed: `exp(-δ L λmin / 2) / sqrt(λmin)`.
 
-    It bounds the energy norm `sqrt(e^T L e)` of the error e always, and the Euclidean norm only where it is at least
-    `electric_flow`: the proof's last line puts `‖L† ψ‖² <= ‖ψ‖² / λmin`, which needs λmin >= 1.
+    It always bounds the energy norm `sqrt(e^T L e)` of the error e, but the Euclidean norm only if it is at least
+    `electric_flow`: the proof's last line states `‖L† ψ‖² <= ‖ψ‖² / λmin`, which needs λmin >= 1.
     """
     return math.exp(-step * num_layers * lambda_min / 2) / math.sqrt(lambda_min)
 
@@ -49,7 +49,7 @@ def electric_flow_fast(num_layers: int, step: float, lambda_min: float) -> float
 
 
 def electric_flow_fast_layers(relative_error: float, step: float, lambda_min: float) -> int:
-    """Count the layers of Lemma 4 whose relative error is at most this at every eigenvalue: `exp(-δ 2^L λmin)`."""
+    """Count the layers of Lemma 4 for this relative error at every eigenvalue: `exp(-δ 2^L λmin)`."""
     # Capped at 1/2: log2 needs a positive number, and an error of 1 needs no layers.
     return max(1, math.ceil(math.log2(-math.log(min(relative_error, 0.5)) / (step * lambda_min))))
 
@@ -62,7 +62,7 @@ def heat_kernel_fast(num_layers: int, time: float, lambda_max: float) -> float:
 
 
 def chebyshev_rate(lambda_min: float, lambda_max: float) -> float:
-    """Return `ρ = (sqrt κ - 1) / (sqrt κ + 1)`, the factor of a layer; that of gradient descent is `1 - 1 / κ`."""
+    """Return `ρ = (sqrt κ - 1) / (sqrt κ + 1)`, the error factor per layer; that of gradient descent is `1 - 1 / κ`."""
     ratio = math.sqrt(lambda_max / lambda_min)
     return (ratio - 1) / (ratio + 1)
 
@@ -70,7 +70,7 @@ def chebyshev_rate(lambda_min: float, lambda_max: float) -> float:
 def electric_flow_chebyshev(num_layers: int, lambda_min: float, lambda_max: float) -> float:
     """Return the bound `2 ρ^L / λmin`.
 
-    The series of 1/λ has the coefficients `2 (-ρ)^l / sqrt(λmin λmax)`; the omitted terms add up to
+    The series of 1/λ has the coefficients `2 (-ρ)^l / sqrt(λmin λmax)`; the omitted terms sum to
     `ρ^L (1 + 1 / sqrt κ) / λmin`.
     """
     return 2 * chebyshev_rate(lambda_min, lambda_max) ** num_layers / lambda_min

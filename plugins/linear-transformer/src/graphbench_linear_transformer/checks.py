@@ -15,23 +15,23 @@ from torch import Tensor
 
 from graphbench.errors import BadInput
 
-#: Products in `rayleigh_quotient`.
+#: Number of products in `rayleigh_quotient`.
 _POWER_STEPS = 16
-#: Relative excess over a limit that is allowed: eigenvalues computed in float32 are rounded.
+#: Allowed relative excess over a limit: eigenvalues computed in float32 are rounded.
 _SLACK = 1e-4
 
 
 def check_edges(edge_index: Tensor, num_nodes: int, resistance: Tensor | None = None) -> None:
-    """Check for the edges of a simple undirected graph, each listed once and with its resistance.
+    """Check that edges are those of a simple undirected graph, each listed once and with its resistance.
 
     Args:
         edge_index: `[2, d]`.
         num_nodes: n.
-        resistance: of every edge `[d]`; 1 without it.
+        resistance: resistance of every edge `[d]`; by default 1.
 
     Raises:
-        BadInput: the edges name other nodes than `0 .. n - 1`, join a node to itself or are listed more than once (in
-            either direction), or a resistance is not a positive finite number.
+        BadInput: an edge has a node outside `0 .. n - 1`, joins a node to itself or is listed more than once (in either
+            direction), or a resistance is not a positive finite number.
     """
     if edge_index.dim() != 2 or edge_index.shape[0] != 2 or edge_index.is_floating_point():
         raise BadInput(f"edge_index must be integers [2, edges], but got {edge_index.dtype} {list(edge_index.shape)}.")
@@ -41,19 +41,19 @@ def check_edges(edge_index: Tensor, num_nodes: int, resistance: Tensor | None = 
             f"{num_nodes - 1}."
         )
     if bool((edge_index[0] == edge_index[1]).any()):
-        raise BadInput("An edge joins a node to itself, which no current can use: leave loops out.")
+        raise BadInput("An edge joins a node to itself and carries no current: remove loops.")
     if resistance is not None and (resistance.shape != edge_index.shape[1:] or not bool((resistance > 0).all())):
         raise BadInput(
             f"resistance must be one positive number per edge, [{edge_index.shape[1]}], but has shape "
             f"{list(resistance.shape)} or values that are not positive."
         )
     if resistance is not None and not bool(resistance.isfinite().all()):
-        raise BadInput("A resistance is infinite, so no current uses the edge: leave it out of edge_index.")
+        raise BadInput("A resistance is infinite, so the edge carries no current: remove it from edge_index.")
     _check_once(edge_index, num_nodes, resistance)
 
 
 def _check_once(edge_index: Tensor, num_nodes: int, resistance: Tensor | None) -> None:
-    """Refuse parallel edges: two of them halve a resistance."""
+    """Reject parallel edges: two of them halve a resistance."""
     key = edge_index.amin(0).long() * num_nodes + edge_index.amax(0)
     unique, counts = key.unique(return_counts=True)
     if len(unique) == len(key):
@@ -72,14 +72,14 @@ def check_symmetric_resistance(resistance: Tensor, first: Tensor) -> None:
     """Check that resistances are positive and the same both ways.
 
     Args:
-        resistance: of every directed edge `[d]`.
+        resistance: resistance of every directed edge `[d]`.
         first: number of the first copy of each edge, in either direction `[d]`.
 
     Raises:
         BadInput: see above.
     """
     if not bool((resistance.isfinite() & (resistance > 0)).all()):
-        raise BadInput("Every resistance must be a positive finite number, but the batch holds others.")
+        raise BadInput("Every resistance must be a positive finite number, but the batch has others.")
     different = (resistance != resistance[first]).nonzero().flatten()
     if len(different):
         edge = int(different[0])
@@ -102,13 +102,13 @@ def check_demands(demands: Tensor, labels: Tensor | None = None) -> None:
 
     Args:
         demands: Ψ `[..., n, k]`.
-        labels: component of each node `[..., n]`; no two graphs of a batch share a label.
+        labels: component of each node `[..., n]`, unique across graphs of a batch.
 
     Raises:
-        BadInput: a demand is not finite, or does not add up to 0 over a connected component.
+        BadInput: a demand is not finite, or does not sum to 0 over a connected component.
     """
     if not bool(demands.isfinite().all()):
-        raise BadInput("The demands hold values that are not finite numbers.")
+        raise BadInput("The demands contain values that are not finite numbers.")
     if labels is None:
         return
     columns, flat = demands.reshape(-1, demands.shape[-1]), labels.reshape(-1)
@@ -116,7 +116,7 @@ def check_demands(demands: Tensor, labels: Tensor | None = None) -> None:
     total, size = zero.index_add(0, flat, columns).abs(), zero.index_add(0, flat, columns.abs())
     if not bool((total > torch.finfo(demands.dtype).eps ** 0.5 * size).any()):
         return
-    # Balanced over the graph but not over a part: another fault, with another remedy.
+    # Balanced over the graph but not over a part: a different error with a different remedy.
     if bool((demands.sum(-2).abs() <= torch.finfo(demands.dtype).eps ** 0.5 * demands.abs().sum(-2)).all()):
         raise BadInput(
             f"The graph is not connected, and a demand adds up to {float(total.max()):.3g} over one of its parts: no "
@@ -133,11 +133,11 @@ def rayleigh_quotient(product: Callable[[Tensor], Tensor], like: Tensor) -> floa
 
     Args:
         product: `x -> L x` for `x [..., n, 1]`.
-        like: a tensor `[..., n, m]` of the dtype and on the device of x.
+        like: a tensor `[..., n, m]` with the dtype and device of x.
     """
     with torch.no_grad():
         shape = (*like.shape[:-1], 1)
-        # A generator of its own: a check must not change what training draws after it.
+        # A separate generator: a check must not change later draws of training.
         x = torch.randn(shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64).to(like)
         for _ in range(_POWER_STEPS):
             image = product(x)
@@ -164,12 +164,12 @@ def check_largest(product: Callable[[Tensor], Tensor], like: Tensor, limit: floa
     if not largest <= limit * (1 + _SLACK):
         raise BadInput(
             f"{reason} allows eigenvalues of the Laplacian up to {limit:.6g}, but one is at least {largest:.6g}, "
-            "so the layers would diverge. Take the largest eigenvalue of all graphs, or a number above it."
+            "so the layers would diverge. Use the largest eigenvalue of all graphs, or a number above it."
         )
 
 
 def check_laplacian(laplacian: Tensor) -> None:
-    """Check for symmetric matrices of finite numbers.
+    """Check that matrices are symmetric and finite.
 
     Raises:
         BadInput: see above.
@@ -179,21 +179,21 @@ def check_laplacian(laplacian: Tensor) -> None:
     if torch.compiler.is_compiling():
         return
     if not bool(laplacian.isfinite().all()):
-        raise BadInput("The Laplacian holds values that are not finite numbers.")
+        raise BadInput("The Laplacian contains values that are not finite numbers.")
     rounding = torch.finfo(laplacian.dtype).eps ** 0.5
     if bool(((laplacian - laplacian.mT).abs() > rounding * laplacian.abs().amax((-2, -1), keepdim=True)).any()):
         raise BadInput("The Laplacian is not symmetric: a resistance has no direction.")
 
 
 def check_connected(laplacian: Tensor, present: Tensor) -> None:
-    """Check for Laplacians of connected graphs.
+    """Check that Laplacians are those of connected graphs.
 
     Args:
         laplacian: L `[..., n, n]`.
         present: 1 for nodes that exist, else 0 `[..., n]`.
 
     Raises:
-        BadInput: rows do not add up to 0, or a graph has several components.
+        BadInput: rows do not sum to 0, or a graph has several components.
     """
     rounding = torch.finfo(laplacian.dtype).eps ** 0.5
     if bool((laplacian.sum(-1).abs() > rounding * laplacian.abs().sum(-1)).any()):
@@ -204,4 +204,4 @@ def check_connected(laplacian: Tensor, present: Tensor) -> None:
     exists = present.reshape(-1, n) > 0
     reference = labels.gather(1, exists.int().argmax(1, keepdim=True))
     if bool(((labels != reference) & exists).any()):
-        raise BadInput("The graph is not connected, and between its parts resistance is infinite. Take one of them.")
+        raise BadInput("The graph is not connected, and between its parts resistance is infinite. Use one of them.")

@@ -1,6 +1,6 @@
-"""A learned positional encoding: the linear transformer of equation (16), in front of any architecture.
+"""A learned positional encoding: the linear transformer of equation (16), before any architecture.
 
-`Positions` and the losses of eigenvectors, which do not depend on signs, pre-train it alone.
+`Positions` and the sign-invariant eigenvector losses pre-train the encoding by itself.
 
 "Graph Transformers Dream of Electric Flow" (arXiv 2410.16699), section 6 and appendix 14.
 """
@@ -23,26 +23,26 @@ from graphbench_linear_transformer.incidence import Incidence, SparseIncidence
 from graphbench_linear_transformer.normalise import inverse_root, unit_columns
 from graphbench_linear_transformer.transformers import MolecularTransformer
 
-#: Rows of the powers of walks in one block.
+#: Rows of powers of the walk matrix in one block.
 _WALK_ROWS = 1024
 #: Source of Φ_0, see `LinearTransformerPE`.
 Initial = Literal["walks", "slots", "random"]
 
 
 class LinearTransformerPE(PositionalEncoder):
-    """Features of nodes from a linear transformer on the incidence matrix alone.
+    """Node features from a linear transformer on the incidence matrix only.
 
-    `columns(M Φ_L)`: Φ_0 passes through `num_layers * num_loops` layers of (16), a linear map M without bias brings its
-    k columns to the width `dim`, and each column gets unit norm over the nodes of its graph, like an eigenvector. The
-    graph is made simple and undirected first, with unit resistances. It needs no stored encoding.
+    `columns(M Φ_L)`: Φ_0 passes through `num_layers * num_loops` layers of (16), a linear map M without bias maps its k
+    columns to the width `dim`, and each column is normalised over the nodes of its graph, like an eigenvector. The
+    graph is first made simple and undirected, with unit resistances. No stored encoding is needed.
 
     `initial` names Φ_0:
 
     * "walks": `F C` with a trained C, F the return probabilities of random walks of 0, 2, 3, ... steps. The output is
-      exactly equivariant to the order of nodes, so symmetric nodes get equal features.
-    * "slots": one trained row per node slot, as the authors do; it depends on how the nodes of a graph are numbered.
-    * "random": Gaussian rows, new ones in every training step; equivariant in distribution, and of full rank, as
-      Lemma 6 asks. Evaluation gives node i of every graph the i-th row of one fixed sequence.
+      exactly equivariant to permutations of nodes, so symmetric nodes get equal features.
+    * "slots": one trained row per node slot, as in the authors' code; it depends on the numbering of the nodes.
+    * "random": Gaussian rows, new ones in every training step; equivariant in distribution, and of full rank, as Lemma
+      6 requires. In evaluation node i of every graph gets the i-th row of one fixed sequence.
 
     With 3 layers, k = 8 and `released=True`, "slots" has the 488 parameters that the authors count on ZINC
     (`max_nodes=37, dim=6`) and the 240 on QM9 (`max_nodes=9, dim=3`).
@@ -51,22 +51,22 @@ class LinearTransformerPE(PositionalEncoder):
         dim: width of the result.
         num_features: k, columns of Φ.
         num_layers: distinct layers.
-        num_loops: passes through each of them.
+        num_loops: passes through each layer.
         initial: source of Φ_0.
         num_steps: columns of F, for "walks".
         max_nodes: nodes of the largest graph, for "slots".
-        shuffle_slots: in training, give the nodes of a graph slots at random, for "slots". The paper permutes nodes,
-            but the released code permutes B and Φ_0 alike, which changes nothing: the published runs have False.
-        keep_incidence: keep B, one column per edge: best where graphs have about as many edges as nodes. False keeps
+        shuffle_slots: in training, assign the nodes of a graph to random slots, for "slots". The paper permutes nodes,
+            but the released code permutes both B and Φ_0, which has no effect: the published runs have False.
+        keep_incidence: keep B, one column per edge: best if graphs have about as many edges as nodes. False keeps
             n x n matrices instead, for graphs with many edges, without a host-device sync.
-        released: carry the authors' further 16 numbers per layer, see `MolecularLayer`.
-        evolve_incidence: let layers change B beyond its scale. Every layer then fills B, and costs O(n^2 (n + d)) for n
-            nodes and d edges. False is another model, with B as it is, as in all of the paper's constructions: time
-            O(d k) per layer and memory O(d + n k), for graphs of 1e5 edges. "walks" cost the neighbourhoods of
-            `num_steps / 2` steps besides, once per batch and without gradients.
+        released: add the authors' further 16 numbers per layer, see `MolecularLayer`.
+        evolve_incidence: let layers change more than the scale of B. Every layer then fills B, and costs
+            O(n^2 (n + d)) for n nodes and d edges. False is a different model, with B unchanged, as in all of the
+            paper's constructions: time O(d k) per layer and memory O(d + n k), for graphs of 1e5 edges. "walks" also
+            cost the neighbourhoods of `num_steps / 2` steps, once per batch and without gradients.
 
     Raises:
-        BadInput: an option is unknown or out of range, or `released` comes with `evolve_incidence=False`.
+        BadInput: an option is unknown or out of range, or `released` is combined with `evolve_incidence=False`.
 
     Examples:
         A path of 2,000 nodes.
@@ -110,7 +110,7 @@ class LinearTransformerPE(PositionalEncoder):
         self.readout.weight = _unit_rows(dim, num_features)
 
     def precompute(self, batch: GraphBatch, generator: torch.Generator | None = None) -> dict[str, Any]:
-        """Count columns of the incidence matrix; or compute return probabilities by sparse products of the host."""
+        """Count columns of the incidence matrix; or compute return probabilities by sparse products on the host."""
         incidence, steps = SparseIncidence.from_batch(batch), self._sparse_steps
         if self.evolve_incidence:
             return {"incidence_columns": incidence.count_columns()} if self.keep_incidence else {}
@@ -121,11 +121,11 @@ class LinearTransformerPE(PositionalEncoder):
 
     @property
     def _sparse_steps(self) -> int:
-        """Steps of walks that are computed by sparse products; 0 for none."""
+        """Number of walk steps that are computed by sparse products; 0 for none."""
         return 0 if self.evolve_incidence or self.walks is None else self.walks.shape[0]
 
     def forward(self, batch: GraphBatch) -> Tensor:
-        """Return the features of every node `[num_nodes, dim]`, of a `GraphBatch` or a plain `Batch` of PyG.
+        """Return the features of every node `[num_nodes, dim]` of a `GraphBatch` or a plain `Batch` of PyG.
 
         Raises:
             BadInput: a graph has more nodes than there are slots.
@@ -133,13 +133,13 @@ class LinearTransformerPE(PositionalEncoder):
         return self.encode(batch, self.initial_features(batch))
 
     def initial_features(self, batch: GraphBatch) -> Tensor:
-        """Return Φ_0 of every node `[num_nodes, num_features]`; with `initial="random"` training draws it anew."""
+        """Return Φ_0 of every node `[num_nodes, num_features]`; with `initial="random"` training draws a new one."""
         # See `encode` on autocast.
         with torch.autocast(batch.edge_index.device.type, enabled=False):
             return self._initial_features(batch)
 
     def _initial_features(self, batch: GraphBatch) -> Tensor:
-        # Sizes are not rounded up, as those of the incidence matrix are not: nodes have the same places in both.
+        # Sizes are not rounded up, as for the incidence matrix: nodes have the same places in both.
         layout = DenseLayout.from_batch(batch, limit=0)
         number = layout.index % max(layout.max_nodes, 1)  # of each node within its graph
         if self.slots is not None:
@@ -152,7 +152,7 @@ class LinearTransformerPE(PositionalEncoder):
                 returns = layout.to_dense(walk_returns.to(incidence.weight.dtype))
             else:
                 returns = sparse_return_probabilities(incidence, num_steps)
-            # A walk of 0 steps returns with probability 1 on padding too, which would count in the norm of columns.
+            # A walk of 0 steps also returns with probability 1 on padding, which would enter the norm of columns.
             returns = returns.masked_fill(~layout.mask.unsqueeze(-1), 0.0)
             return layout.to_ragged(unit_columns(returns @ self.walks))
         dtype = self.readout.weight.dtype
@@ -162,7 +162,7 @@ class LinearTransformerPE(PositionalEncoder):
 
     def encode(self, batch: GraphBatch, initial: Tensor) -> Tensor:
         """Return the features of every node `[num_nodes, dim]` from a given Φ_0 `[num_nodes, num_features]`."""
-        # Products of many layers with norms in between need more than the eight bits of bfloat16.
+        # Products of many layers with norms between them need more than the eight bits of bfloat16.
         with torch.autocast(batch.edge_index.device.type, enabled=False):
             layout, edges = DenseLayout.from_batch(batch, limit=0), self._incidence(batch)
             incidence: Incidence = edges
@@ -176,17 +176,17 @@ class LinearTransformerPE(PositionalEncoder):
         return SparseIncidence.from_batch(batch, self.readout.weight.dtype)
 
     def _slot(self, number: Tensor, layout: DenseLayout) -> Tensor:
-        """Return the slot of every node `[num_nodes]`: its number within the graph, or at random, all different."""
+        """Return the slot of every node `[num_nodes]`: its number within the graph, or a random one, all distinct."""
         assert self.slots is not None
         max_nodes = self.slots.shape[0]
         if layout.max_nodes > max_nodes:
             raise BadInput(
                 f"A graph of the batch has {layout.max_nodes} nodes, but LinearTransformerPE has {max_nodes} slots: "
-                "set max_nodes to the largest graph's size, or take initial='walks', which has no slots."
+                "set max_nodes to the largest graph's size, or use initial='walks', which has no slots."
             )
         if not (self.training and self.shuffle_slots):
             return number
-        # A permutation of all slots, of which each graph takes the first n: no two nodes share one.
+        # A permutation of all slots; each graph uses the first n, so no two nodes share one.
         order = torch.rand(layout.num_graphs, max_nodes, device=number.device).argsort(1)
         return order[layout.index // max(layout.max_nodes, 1), number]
 
@@ -194,8 +194,8 @@ class LinearTransformerPE(PositionalEncoder):
 def return_probabilities(laplacian: Tensor, num_steps: int) -> Tensor:
     """Compute return probabilities after 0, 2, 3, ..., `num_steps` steps: `diag (D^-1 A)^j`, `[..., n, num_steps]`.
 
-    One step is left out, for it never leads back. Two powers give the diagonal of their product, so half the
-    products do.
+    One step is omitted, since it never leads back. Two powers give the diagonal of their product, so half the products
+    suffice.
 
     Args:
         laplacian: L = D - A `[..., n, n]` of simple graphs.
@@ -219,7 +219,7 @@ def sparse_return_probabilities(incidence: SparseIncidence, num_steps: int) -> T
     """Compute `return_probabilities` of a whole batch by sparse products: `[..., n, num_steps]`, without gradients.
 
     S = D^(-1/2) A D^(-1/2) has the diagonals of the walk's powers, and `diag S^(a+b)` is the row sum of `S^a * S^b`.
-    Powers are computed in blocks of rows; a row has as many entries as `num_steps / 2` steps reach.
+    Powers are computed in blocks of rows; a row has one entry for each node within `num_steps / 2` steps.
 
     Args:
         incidence: B of simple graphs with unit resistances.
@@ -247,14 +247,14 @@ def sparse_return_probabilities(incidence: SparseIncidence, num_steps: int) -> T
 
 
 def fixed_gaussians(number: Tensor, num_columns: int) -> Tensor:
-    """Return numbers that look Gaussian and depend on the row's number alone: `[rows, num_columns]`, see `as_double`.
+    """Return Gaussian-like numbers that depend only on the number of the row: `[rows, num_columns]`, see `as_double`.
 
     Column c of row i is the normal quantile of the fractional part of `(i + 1) sqrt(p_c)`, p_c the c-th prime: a Weyl
-    sequence, so that every device can make any number of rows without a generator.
+    sequence, so every device can compute any number of rows without a generator.
     """
     place = as_double(number) + 1
     primes = torch.tensor(_first_primes(num_columns), device=place.device, dtype=torch.float64)
-    # Roots of primes are independent over the rationals, so that rows fill the unit cube evenly (Weyl).
+    # Roots of primes are independent over the rationals, so rows fill the unit cube evenly (Weyl).
     uniform = (place.unsqueeze(-1) * primes.sqrt()).frac()
     return 2**0.5 * torch.erfinv(2 * uniform - 1)
 
@@ -275,11 +275,11 @@ def _unit_rows(rows: int, columns: int) -> nn.Parameter:
 
 
 class Positions(Architecture):
-    """The nodes' real-valued features as they are: trains the positional encoding in front of it and nothing else.
+    """Return the real-valued node features unchanged, to train only the positional encoding before it.
 
-    With `--model.positional_encoding` on a benchmark whose nodes carry no features of their own, the representation is
-    the output of the encoding, so that its targets are learned by the encoding alone. The checkpoint is for `init_from`
-    of a model with the same encoding.
+    With `--model.positional_encoding` on a benchmark without node features, the representation is the output of the
+    encoding, so the encoding alone learns the targets. Use the checkpoint as `init_from` of a model with the same
+    encoding.
 
     Time and memory: `B N d`.
 
@@ -287,7 +287,7 @@ class Positions(Architecture):
         spec: the benchmark's description.
 
     Raises:
-        BadInput: the nodes' features have another width than the targets.
+        BadInput: the width of the node features differs from that of the targets.
 
     Examples:
         >>> from dataclasses import replace
@@ -306,10 +306,10 @@ class Positions(Architecture):
         if spec.node.dense != spec.num_targets:
             raise BadInput(
                 f"Positions returns the nodes' {spec.node.dense} real-valued features, but {spec.name} has "
-                f"{spec.num_targets} targets: give model.positional_encoding with dim {spec.num_targets}."
+                f"{spec.num_targets} targets: set model.positional_encoding with dim {spec.num_targets}."
             )
         super().__init__(spec, spec.node.dense)
-        # Empty; it has the type that the module was moved to, in which the head expects its rows.
+        # Empty; it has the dtype of the module, in which the head expects its rows.
         self.register_buffer("weights", torch.empty(0), persistent=False)
 
     def forward(self, batch: GraphBatch) -> Representation:
@@ -321,7 +321,7 @@ def sign_invariant_errors(predicted: Tensor, target: Tensor, graph_of: Tensor, n
     """Compute `min(‖φ_i - v_i‖², ‖φ_i + v_i‖²)` of every column i of every graph (section 4.1 of arXiv 2410.16699).
 
     Args:
-        predicted: φ `[num_nodes, c]`, the nodes of all graphs one after the other.
+        predicted: φ `[num_nodes, c]`, the nodes of all graphs concatenated.
         target: v `[num_nodes, c]`.
         graph_of: graph of each node `[num_nodes]`.
         num_graphs: G.
@@ -330,7 +330,7 @@ def sign_invariant_errors(predicted: Tensor, target: Tensor, graph_of: Tensor, n
         `[num_graphs, c]`.
 
     Raises:
-        BadInput: the shapes do not fit.
+        BadInput: the shapes do not match.
 
     Examples:
         >>> vector = torch.tensor([[0.6], [0.8]])
@@ -342,14 +342,14 @@ def sign_invariant_errors(predicted: Tensor, target: Tensor, graph_of: Tensor, n
             f"Expected predictions and targets [num_nodes, c] and graph_of [num_nodes], but got "
             f"{list(predicted.shape)}, {list(target.shape)} and {list(graph_of.shape)}."
         )
-    # The sign belongs to a whole column of a graph, so the smaller error is taken after the sum over nodes.
+    # A whole column of a graph has one sign, so the smaller error is chosen after the sum over nodes.
     squares = torch.cat([(predicted - target).square(), (predicted + target).square()], dim=1)
     same, opposite = squares.new_zeros(num_graphs, squares.shape[1]).index_add(0, graph_of, squares).chunk(2, dim=1)
     return torch.minimum(same, opposite)
 
 
 def eigenvector_loss(predicted: Tensor, target: Tensor, graph_of: Tensor, num_graphs: int) -> Tensor:
-    """Average over graphs the sum over columns of `sign_invariant_errors`, the authors' loss in pre-training.
+    """Sum `sign_invariant_errors` over columns and average over graphs: the authors' loss in pre-training.
 
     Examples:
         >>> vector = torch.tensor([[0.6], [0.8]])

@@ -22,8 +22,8 @@ def incidence_matrix(
     Args:
         edge_index: `[2, d]`, every edge once.
         num_nodes: n.
-        resistance: r_j > 0 `[d]`; 1 without it.
-        dtype: of the result.
+        resistance: r_j > 0 `[d]`; by default 1.
+        dtype: dtype of the result.
 
     Raises:
         BadInput: see `checks.check_edges`.
@@ -48,13 +48,13 @@ def incidence_matrices(wires: Wires, resistance: Tensor, dtype: torch.dtype = to
 
     Args:
         wires: the edges.
-        resistance: of every edge `[G, d]`.
-        dtype: of the result.
+        resistance: resistance of every edge `[G, d]`.
+        dtype: dtype of the result.
     """
     weight = resistance.to(dtype).rsqrt() * wires.present
     incidence = weight.new_zeros(len(weight), wires.max_nodes, weight.shape[1])
     incidence.scatter_(1, wires.tail[:, None], -weight[:, None])
-    # Absent edges go from node 0 to itself with weight 0; assigning these would erase an entry, adding does not.
+    # Absent edges go from node 0 to itself with weight 0; assigning them would erase an entry, adding does not.
     return incidence.scatter_add_(1, wires.head[:, None], weight[:, None])
 
 
@@ -82,20 +82,20 @@ def sample_incidence(
     generator: torch.Generator | None = None,
     dtype: torch.dtype = torch.float64,
 ) -> Tensor:
-    """Sample graphs of a family of `ElectricFlow`: resistances e^u with u uniform in [-2, 2].
+    """Sample graphs of a family of `ElectricFlow`, with resistances e^u for u uniform in [-2, 2].
 
     Args:
-        family: FC or CSL, those of the paper, or another of `ElectricFlow`.
+        family: FC or CSL as in the paper, or another family of `ElectricFlow`.
         num_graphs: G.
-        num_nodes: n; the paper takes 10.
-        generator: source of randomness, else torch's own.
-        dtype: of the result.
+        num_nodes: n; the paper uses 10.
+        generator: source of randomness; by default torch's.
+        dtype: dtype of the result.
 
     Returns:
-        B `[G, n, d]`, with d = n (n - 1) / 2 of FC and 2 n of CSL.
+        B `[G, n, d]`, with d = n (n - 1) / 2 for FC and 2 n for CSL.
 
     Raises:
-        BadInput: the family is unknown, or has no graph of so many nodes.
+        BadInput: the family is unknown, or has no graph with `num_nodes` nodes.
 
     Examples:
         >>> import torch

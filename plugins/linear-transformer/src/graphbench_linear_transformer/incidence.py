@@ -3,10 +3,10 @@
 Column j of B `[n, d]` belongs to edge j = (u -> v) of resistance r_j: -1/sqrt(r_j) at u, +1/sqrt(r_j) at v, whichever
 way the edge points. L = B B^T is the graph Laplacian (equation 1 of "Graph Transformers Dream of Electric Flow").
 
-* `DenseIncidence` holds B itself, padded with zero rows and columns, and supports everything.
-* `SparseIncidence` holds the edges. A product L x costs O(d) per column; B can only be scaled.
-* `EvolvingIncidence` relies on layers turning B into M B_0 with an n x n matrix M: it holds M and L_0, and no matrix
-  with one column per edge is ever stored.
+* `DenseIncidence` stores B itself, padded with zero rows and columns, and supports everything.
+* `SparseIncidence` stores the edges. A product L x costs O(d) per column; B can only be scaled.
+* `EvolvingIncidence` uses that layers turn B into M B_0 with an n x n matrix M: it stores M and L_0, and never a
+  matrix with one column per edge.
 
 Legend: n nodes (padded), d edges (padded), m features; a batch adds leading axes.
 """
@@ -55,7 +55,7 @@ class Incidence(ABC):
 
     @abstractmethod
     def components(self) -> Tensor:
-        """Label the nodes `[..., n]` by connected component; graphs of a batch share no label."""
+        """Label the nodes `[..., n]` by connected component; labels are unique across graphs of a batch."""
 
     @abstractmethod
     def scaled(self, factor: Tensor) -> Incidence:
@@ -100,11 +100,11 @@ class DenseIncidence(Incidence):
         return self.matrix.abs().sum(-1)
 
     def frobenius(self) -> Tensor:
-        """Take the root of the sum of squares."""
+        """Compute the root of the sum of squares."""
         return torch.linalg.vector_norm(self.matrix, dim=(-2, -1), keepdim=True)
 
     def components(self) -> Tensor:
-        """Label nodes and columns of B as the two sides of a graph whose edges are the entries of B."""
+        """Label nodes and columns of B as the two sides of a bipartite graph whose edges are the entries of B."""
         *_, n, d = self.matrix.shape
         graph, node, edge = self.matrix.reshape(-1, n, d).nonzero().unbind(1)
         total = math.prod(self.matrix.shape[:-1])
@@ -125,9 +125,9 @@ class SparseIncidence(Incidence):
     """B as a list of edges.
 
     Args:
-        tail: node that each edge leaves `[d]`; node i of graph g has number `g * n + i`.
-        head: node that it enters `[d]`.
-        weight: `1 / sqrt(r_j)` `[d]`; 0 for an edge that is absent.
+        tail: source of each edge `[d]`; node i of graph g has number `g * n + i`.
+        head: target of each edge `[d]`.
+        weight: `1 / sqrt(r_j)` `[d]`; 0 for an absent edge.
         shape: leading axes of the batch, then n: `(n,)` for one graph, `(B, n)` for B.
 
     Examples:
@@ -145,12 +145,12 @@ class SparseIncidence(Incidence):
 
     @classmethod
     def from_edges(cls, edge_index: Tensor, num_nodes: int, resistance: Tensor | None = None) -> SparseIncidence:
-        """Make the incidence of one graph.
+        """Create the incidence of one graph.
 
         Args:
             edge_index: `[2, d]`, every edge once.
             num_nodes: n.
-            resistance: r_j > 0 `[d]`; 1 without it. Its dtype is that of B (float32 without it).
+            resistance: r_j > 0 `[d]`; by default 1. Its dtype is that of B (by default float32).
 
         Raises:
             BadInput: see `checks.check_edges`.
@@ -163,15 +163,15 @@ class SparseIncidence(Incidence):
     def from_batch(
         cls, batch: GraphBatch, dtype: torch.dtype = torch.float32, resistance: Tensor | None = None
     ) -> SparseIncidence:
-        """Make that of a batch of graphs, or of a plain `Batch` of PyG, padded to the largest graph.
+        """Create the incidence of a batch of graphs, or of a plain `Batch` of PyG, padded to the largest graph.
 
-        Graphs are made simple and undirected: an edge in either direction counts once, loops not at all. The other
-        copies stay with weight 0, so that without resistances there is no host-device sync. Memory is O(edges).
+        Graphs are made simple and undirected: an edge in either direction counts once, loops are ignored. The other
+        copies are kept with weight 0, so without resistances there is no host-device sync. Memory is O(edges).
 
         Args:
             batch: the graphs.
-            dtype: of the weights.
-            resistance: of every directed edge `[num_edges]`; 1 without it.
+            dtype: dtype of the weights.
+            resistance: resistance of every directed edge `[num_edges]`; by default 1.
 
         Raises:
             BadInput: a resistance is not positive and finite, or not the same both ways.
@@ -179,7 +179,7 @@ class SparseIncidence(Incidence):
         layout = DenseLayout.from_batch(batch, limit=0)
         n, slot = layout.max_nodes, layout.index
         tail, head = slot[batch.edge_index[0]], slot[batch.edge_index[1]]
-        # A key of the two ends without direction; the other end is in the same graph, so its place there is enough.
+        # An undirected key of the two ends; the other end is in the same graph, so its place in the graph is enough.
         pair = torch.minimum(tail, head) * n + torch.maximum(tail, head) % max(n, 1)
         ordered, order = pair.sort(stable=True)
         begins = torch.ones_like(ordered, dtype=torch.bool)
@@ -187,7 +187,7 @@ class SparseIncidence(Incidence):
         first = torch.zeros_like(begins).index_put((order,), begins) & (tail != head)
         weight = first.to(dtype)
         if resistance is not None:
-            # Loops have weight 0, and whatever resistance: 0 * rsqrt(r) must not be NaN.
+            # Loops have weight 0 for any resistance: 0 * rsqrt(r) must not be NaN.
             resistance = torch.where(tail == head, torch.ones_like(resistance), resistance)
             number = torch.arange(len(order), device=order.device)
             group = torch.where(begins, number, 0).cummax(0).values  # of the first copy
@@ -204,7 +204,7 @@ class SparseIncidence(Incidence):
         """Convert to a matrix with as many columns as the largest graph has edges, without absent edges.
 
         Args:
-            num_columns: that many, as `count_columns` says; None: their number costs a host-device sync.
+            num_columns: number of columns, from `count_columns`; None: counting them costs a host-device sync.
         """
         graph, order, present, counts = self._edges_of_graphs()
         width = int(counts.max()) if num_columns is None else num_columns
@@ -222,14 +222,14 @@ class SparseIncidence(Incidence):
         return int(self._edges_of_graphs()[3].max())
 
     def _edges_of_graphs(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Return the graph of each edge, ascending, the order of edges, which of them are present; edges per graph."""
+        """Return the graph of each edge, ascending, the order of edges, which are present, and edges per graph."""
         graph, order = (self.head // max(self.num_nodes, 1)).sort(stable=True)
         present = self.weight.detach()[order] != 0
         counts = torch.zeros(math.prod(self.shape[:-1]), dtype=torch.int64, device=graph.device)
         return graph, order, present, counts.index_add_(0, graph, present.long())
 
     def evolving(self) -> EvolvingIncidence:
-        """Convert to the form that is multiplied from the left without a column per edge."""
+        """Convert to the form that can be multiplied from the left without a column per edge."""
         return EvolvingIncidence.from_laplacian(self.similarity(), self)
 
     def product(self, x: Tensor) -> Tensor:
@@ -274,7 +274,7 @@ class SparseIncidence(Incidence):
         return replace(self, weight=(factor * self.weight).view_as(self.weight))
 
     def evolved(self, left: Tensor) -> SparseIncidence:
-        """Refuse: `left B` has a column full of entries for every edge.
+        """Raise an error: `left B` has a dense column for every edge.
 
         Raises:
             BadInput: always.
@@ -289,9 +289,9 @@ class SparseIncidence(Incidence):
 class EvolvingIncidence(Incidence):
     """B = M B_0 through the n x n matrices M and L_0, without B itself.
 
-    Adding to a row of M a constant on a connected component changes nothing, since the columns of B_0 add up to 0. Left
-    alone such constants grow beyond all bounds while B is normalised, and take all digits with them; so M is 0 in the
-    column of the first node of each component. Then ‖M‖ is at most ‖B‖ over the smallest singular value of B_0, and
+    Adding a constant on a connected component to a row of M has no effect, since the columns of B_0 sum to 0. Otherwise
+    such constants would grow without bound while B is normalised, and M would lose all digits; so M is 0 in the column
+    of the first node of each component. Then ‖M‖ is at most ‖B‖ over the smallest singular value of B_0, and
     `M L_0 M^T`, computed from scratch in every layer, has a relative error of about `eps * lambda_max / lambda_min`.
 
     Args:
@@ -299,7 +299,7 @@ class EvolvingIncidence(Incidence):
         weighted: `M L_0` `[..., n, n]`.
         laplacian: L_0 `[..., n, n]`.
         first: the first node of each node's component `[..., n]`.
-        edges: B_0; without it everything but `absolute_sums` works.
+        edges: B_0; without it everything except `absolute_sums` works.
 
     Examples:
         >>> laplacian = torch.tensor([[1.0, -1.0], [-1.0, 1.0]])
@@ -332,14 +332,14 @@ class EvolvingIncidence(Incidence):
         return self.weighted @ self.left.mT
 
     def absolute_sums(self) -> Tensor:
-        """Sum the rows of |M B_0|, some edges at a time.
+        """Sum the rows of |M B_0|, one block of edges at a time.
 
         Raises:
-            BadInput: it was made of a Laplacian alone.
+            BadInput: it was created from a Laplacian only.
         """
         if self.edges is None:
             raise BadInput(
-                "The row sums of |B| cannot be had from the Laplacian alone. Make the incidence of edges: "
+                "The Laplacian does not determine the row sums of |B|. Create the incidence from edges: "
                 "SparseIncidence.from_edges(...).evolving()."
             )
         return AbsoluteSums.apply(self.left, self.edges.weight, self.edges.tail, self.edges.head)
@@ -361,7 +361,7 @@ class EvolvingIncidence(Incidence):
     def evolved(self, left: Tensor) -> EvolvingIncidence:
         """Compute `left M`."""
         left = _ground(left @ self.left, self.first)
-        # M L_0 anew, not `left @ weighted`: errors of earlier layers would add up.
+        # Recompute M L_0 instead of `left @ weighted`: errors of earlier layers would accumulate.
         return replace(self, left=left, weighted=left @ self.laplacian)
 
 
@@ -372,11 +372,11 @@ def _ground(left: Tensor, first: Tensor) -> Tensor:
 
 @torch.no_grad()
 def _first_of_component(laplacian: Tensor) -> Tensor:
-    """Find the smallest node that a path leads to `[..., n]`: reachability by repeated squaring."""
+    """Find the smallest reachable node `[..., n]`: reachability by repeated squaring."""
     n = laplacian.shape[-1]
     reached = (laplacian != 0).to(laplacian.dtype) + torch.eye(n, dtype=laplacian.dtype, device=laplacian.device)
     for _ in range(max(n - 1, 1).bit_length()):
-        # Clamped, since numbers of walks would overflow.
+        # Clamped, since the numbers of walks would overflow.
         reached = (reached @ reached).clamp(max=1)
     return (reached > 0).int().argmax(-1)
 

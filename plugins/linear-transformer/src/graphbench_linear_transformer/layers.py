@@ -1,12 +1,12 @@
-"""One layer of the linear transformer in its four forms; no softmax anywhere.
+"""One layer of the linear transformer in its four forms, all without softmax.
 
 "Graph Transformers Dream of Electric Flow" (Cheng, Carin, Sra, ICLR 2025, arXiv 2410.16699). The paper writes Z with a
-column per node; here a node is a row, so `x = Z^T [..., n, h]` and every equation is its transpose:
+column per node. Here a node is a row, so `x = Z^T [..., n, h]` and every equation is transposed:
 
     Attn(Z) = W^V Z (Z^T W^Q^T W^K Z)    is    (x W^K^T) (x W^Q^T)^T (x W^V^T).
 
 Legend: n nodes, d edges, h = d + m rows of Z, m features (2k for k demands); a batch adds leading axes. There are no
-biases, so the zero rows of absent nodes stay zero.
+biases, so the zero rows of absent nodes remain zero.
 """
 
 from __future__ import annotations
@@ -47,24 +47,24 @@ class GeneralLayer(nn.Module):
 
         Args:
             x: `Z^T` `[..., n, h]`.
-            present: 1 for the rows of Z that exist, 0 for those of absent edges, `[..., 1, h]`. With it the layer
-                equals the layer with the other rows and columns cut out of its weights.
+            present: 1 for the rows of Z that exist, 0 for those of absent edges, `[..., 1, h]`. The layer then equals
+                one with the other rows and columns removed from its weights.
             scale: factor of the attention.
         """
         value, query, key = x @ self.value.mT, x @ self.query.mT, x @ self.key.mT
         if present is not None:
-            # Full matrices mix present rows of Z into absent ones; masked, these add nothing to the attention.
+            # Full matrices mix present rows of Z into absent ones; masking removes these from the attention.
             query, key = query * present, key * present
         out = x + x @ self.residual.mT + scale * _attend(key, query, value)
         return out if present is None else out * present
 
 
 class BlockLayer(nn.Module):
-    """Equation (3) where every block of every weight matrix is a multiple of the identity; 4 p^2 parameters.
+    """Equation (3) if every block of every weight matrix is a multiple of the identity; 4 p^2 parameters.
 
-    Z has p blocks of equal height, W^V = w^V ⊗ I with `w^V [p, p]`, and so on. This is the parameter-efficient
-    form (7) of Lemmas 1 to 3, for the multiplicative expansions of Lemmas 4 and 5, which the paper leaves out:
-    the weights no longer depend on the size of the graph.
+    Z has p blocks of equal height, W^V = w^V ⊗ I with `w^V [p, p]`, and so on. This extends the parameter-efficient
+    form (7) of Lemmas 1 to 3 to the multiplicative expansions of Lemmas 4 and 5, which the paper omits: the weights no
+    longer depend on the size of the graph.
 
     Args:
         num_blocks: p.
@@ -88,18 +88,18 @@ class BlockLayer(nn.Module):
 
 
 class EfficientLayer(nn.Module):
-    """Equation (7): B and the features Φ apart, scalars for B and m x m matrices for Φ; 4 m^2 + 4 parameters.
+    """Equation (7): separate B and features Φ, scalars for B and m x m matrices for Φ; 4 m^2 + 4 parameters.
 
         S   = α^Q α^K B B^T + Φ W^Q^T W^K Φ^T
         B+^T = (1 + α^R) B^T + α^V B^T S            Φ+^T = (I + W^R) Φ^T + W^V Φ^T S
 
-    On wider features, p q columns for p = `num_features`, the columns are p blocks of q and every matrix means
-    itself times the identity `[q, q]`, as in `BlockLayer`: the form of Lemmas 1 to 3, whatever the number of demands.
+    For wider features with p q columns, p = `num_features`, the columns are p blocks of q and every matrix is
+    multiplied by the identity `[q, q]`, as in `BlockLayer`: the form of Lemmas 1 to 3, for any number of demands.
 
     Args:
         num_features: m, or p.
-        evolve_incidence: False leaves α^V out, as all of the paper's constructions do: B is only scaled, and a
-            sparse B costs O(d m) per layer.
+        evolve_incidence: False omits α^V, as all of the paper's constructions do: B is only scaled, and a sparse B
+            costs O(d m) per layer.
 
     Examples:
         >>> from graphbench_linear_transformer import DenseIncidence
@@ -125,7 +125,7 @@ class EfficientLayer(nn.Module):
             scale: factor of the attention.
         """
         query, key = _mix(features, self.query), _mix(features, self.key)
-        # S^T Φ from right to left, since rows are nodes here: L itself, [n, n], is made only where B evolves.
+        # S^T Φ from right to left, since rows are nodes here: L itself, [n, n], is computed only if B evolves.
         alpha = self.alpha_query * self.alpha_key
         mixed = alpha * incidence.product(features) + _attend(key, query, features)
         updated = features + _mix(features, self.residual) + scale * _mix(mixed, self.value)
@@ -136,7 +136,7 @@ class EfficientLayer(nn.Module):
 
     @torch.no_grad()
     def as_general(self, num_edges: int) -> GeneralLayer:
-        """Return the layer (3) on `[B, Φ]` that does the same for graphs with `num_edges` edges (proof of Lemma 9)."""
+        """Return the equivalent layer (3) on `[B, Φ]` for graphs with `num_edges` edges (proof of Lemma 9)."""
         layer = blank(lambda: GeneralLayer(num_edges + self.value.shape[0])).to(self.value)
         alpha_value = torch.zeros_like(self.alpha_residual) if self.alpha_value is None else self.alpha_value
         for block, scalar, target in (
@@ -150,22 +150,22 @@ class EfficientLayer(nn.Module):
 
 
 class MolecularLayer(nn.Module):
-    """Equation (16), before its normalisation: as (7), on the normalised Laplacian and with diagonal weights.
+    """Equation (16) before its normalisation: as (7), with the normalised Laplacian and diagonal weights.
 
         L~   = D^(-1/2) B B^T D^(-1/2),  D_ii = sum_j |B_ij|,     F = Φ W^Q W^K Φ^T
         B+^T = (1 + α^R) B^T + α^V B^T (β_1 α L~ + β_2 F)        Φ+^T = (1 + r) Φ^T + W^V Φ^T (β_3 α L~ + β_4 F)
 
     with W^V, W^Q, W^K diagonal and α = α^Q α^K one parameter, since only the product enters: 3 k + 8 parameters.
-    W^V and α^V start at 0, so a fresh layer changes nothing but lengths.
+    W^V and α^V start at 0, so a fresh layer changes only lengths.
 
-    `evolve_incidence=False` leaves α^V, α^R, β_1 and β_2 out: B stays as it is, as in all of the paper's constructions,
-    and a sparse B costs O(d k) per layer. 3 k + 4 parameters.
+    `evolve_incidence=False` omits α^V, α^R, β_1 and β_2: B does not change, as in all of the paper's constructions, and
+    a sparse B costs O(d k) per layer. 3 k + 4 parameters.
 
     Args:
         num_features: k.
         evolve_incidence: see above.
-        released: carry the two vectors of k factors that the authors' code has besides, of which entries 1 and 3
-            scale B and Φ before and after attention and the others are never read: 5 k + 8 parameters.
+        released: add the two vectors of k factors in the authors' code. Their entries 1 and 3 scale B and Φ before and
+            after attention; the others are never read: 5 k + 8 parameters.
 
     Examples:
         >>> layer = MolecularLayer(num_features=4)
@@ -176,7 +176,7 @@ class MolecularLayer(nn.Module):
     def __init__(self, num_features: int, released: bool = False, evolve_incidence: bool = True) -> None:
         super().__init__()
         if released and not evolve_incidence:
-            raise BadInput("released=True is the authors' form, in which B evolves: leave evolve_incidence as it is.")
+            raise BadInput("released=True is the authors' form, in which B evolves: keep evolve_incidence=True.")
         if released and num_features < 4:
             raise BadInput(f"released=True reads entry 3 of its vectors, so num_features={num_features} must be >= 4.")
         self.value = nn.Parameter(torch.zeros(num_features))
@@ -199,12 +199,12 @@ class MolecularLayer(nn.Module):
         if self.alpha_value is None or self.alpha_residual is None:
             similar = root * incidence.product(root * features)
         else:
-            # B changes by L~ from the left, so L~ is needed as a matrix and serves Φ too.
+            # B is multiplied by L~ from the left, so L~ is needed as a matrix and also used for Φ.
             laplacian = root * incidence.similarity() * root.mT
             similar = laplacian @ features
         *betas, beta_3, beta_4 = self.beta.unbind()
         mixed = beta_3 * alpha * similar + beta_4 * key @ (query.mT @ features)
-        # The diagonal W^V acts on features and the mixing on nodes, so it is applied once, after both terms.
+        # The diagonal W^V acts on features and the mixing on nodes, so W^V is applied once, after both terms.
         updated = (1 + self.residual) * features + mixed * (node_in * node_out * self.value)
         if self.alpha_value is None or self.alpha_residual is None:
             return incidence, updated
@@ -214,7 +214,7 @@ class MolecularLayer(nn.Module):
 
 
 def blank(make: Callable[[], _Layer]) -> _Layer:
-    """Make a layer whose weights will be overwritten, without advancing torch's generator."""
+    """Create a layer whose weights will be overwritten, without advancing torch's generator."""
     with torch.random.fork_rng(devices=[]):
         return make()
 
@@ -224,7 +224,7 @@ def _drawn(*shape: int) -> nn.Parameter:
 
 
 def _attend(key: Tensor, query: Tensor, value: Tensor) -> Tensor:
-    """Compute `key query^T value` for `[..., n, h]` each, in the cheaper order."""
+    """Compute `key query^T value`, each `[..., n, h]`, in the cheaper order."""
     n, h = key.shape[-2:]
     return (key @ query.mT) @ value if n <= h else key @ (query.mT @ value)
 
@@ -235,7 +235,7 @@ def _mix_blocks(x: Tensor, weight: Tensor) -> Tensor:
 
 
 def _mix(x: Tensor, weight: Tensor) -> Tensor:
-    """Compute `x weight^T`, or mix the blocks of x by `weight [p, p]` where x is wider than p."""
+    """Compute `x weight^T`, or mix the blocks of x by `weight [p, p]` if x is wider than p."""
     return x @ weight.mT if x.shape[-1] == weight.shape[0] else _mix_blocks(x, weight)
 
 

@@ -1,4 +1,4 @@
-"""Norms and roots that keep zeros, so that padding and empty graphs stay exactly zero; row sums of |M B_0|."""
+"""Norms and roots that preserve zeros, so padding and empty graphs stay exactly zero; row sums of |M B_0|."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _BLOCK_NUMBERS = 2**20
 
 
 def nonzero(length: Tensor) -> Tensor:
-    """Replace lengths of 0 by 1, so that 0 / 0 is 0 and its gradient finite."""
+    """Replace lengths of 0 with 1, so that 0 / 0 is 0 and its gradient finite."""
     return torch.where(length > 0, length, torch.ones_like(length))
 
 
@@ -29,7 +29,7 @@ def unit_frobenius(matrix: Tensor) -> Tensor:
 
 def inverse_root(degree: Tensor) -> Tensor:
     """Compute `degree ** -0.5`, and 0 where the degree is 0."""
-    # `nonzero` inside as well: rsqrt(0) has an infinite gradient, of which `where` would make NaN.
+    # `nonzero` also inside: rsqrt(0) has an infinite gradient, which `where` would turn into NaN.
     return torch.where(degree > 0, nonzero(degree).rsqrt(), torch.zeros_like(degree))
 
 
@@ -39,14 +39,14 @@ def root(square: Tensor) -> Tensor:
 
 
 class AbsoluteSums(torch.autograd.Function):
-    """`sum_e |w_e| |M_{i,head(e)} - M_{i,tail(e)}|`, `[..., n]`, a block of edges at a time, forward and backward."""
+    """`sum_e |w_e| |M_{i,head(e)} - M_{i,tail(e)}|`, `[..., n]`, one block of edges at a time, forward and backward."""
 
     @staticmethod
     def forward(ctx: Any, left: Tensor, weight: Tensor, tail: Tensor, head: Tensor) -> Tensor:
         """Compute sums `[..., n]` from M `[..., n, n]` and the edges' weights, tails and heads `[d]`."""
         ctx.save_for_backward(left, weight, tail, head)
         n = left.shape[-1]
-        # A row for each column of M over all graphs, as `head` and `tail` number nodes.
+        # One row per column of M over all graphs, in the numbering of `head` and `tail`.
         columns = left.mT.reshape(-1, n)
         total = columns.new_zeros(columns.shape[0] // max(n, 1), n)
         for start, stop in _blocks(len(weight), n):
@@ -57,7 +57,7 @@ class AbsoluteSums(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None, None]:
-        """Compute gradients of M and of the weights, and the columns of M B_0 again."""
+        """Compute gradients of M and the weights, recomputing the columns of M B_0."""
         left, weight, tail, head = ctx.saved_tensors
         n = left.shape[-1]
         columns, grad = left.mT.reshape(-1, n), grad.reshape(-1, n)

@@ -1,4 +1,4 @@
-"""The linear transformer as a model: it reads resistances and demands and returns the map.
+"""The linear transformer as a model that maps resistances and demands to the answer.
 
 "Graph Transformers Dream of Electric Flow" (arXiv 2410.16699), sections 3.5 and 4.1 and figures 1, 2 and 15.
 """
@@ -19,28 +19,28 @@ from graphbench_linear_transformer.transformers import EfficientTransformer, Fea
 #: "general": equation (3) with full matrices. "efficient": equation (7).
 TrainedForm = Literal["general", "efficient"]
 #: Weights of a fresh model. "gaussian": all sampled with standard deviation 0.1. "near_identity": W^Q = W^K = I, and
-#: W^V and W^R a tenth of that. "identity": W^Q = W^K = I and W^V = W^R = 0.
+#: W^V and W^R a tenth of their samples. "identity": W^Q = W^K = I and W^V = W^R = 0.
 Start = Literal["gaussian", "near_identity", "identity"]
 _SHARE = {"near_identity": 0.1, "identity": 0.0}
-#: Name of the edges' column of resistances.
+#: Name of the edge column with resistances.
 _RESISTANCE = "resistance"
-_INITIAL_STD = 0.1  # of Φ_0, as of the weights
+_INITIAL_STD = 0.1  # of Φ_0, as for the weights
 
 
 class LinearTransformer(Architecture):
     """Attention without softmax on `Z^T = [B, Φ]`: currents, heat kernels and eigenvectors from the incidence matrix.
 
-    Where nodes carry demands Ψ (`x_dense [num_nodes, k]`) Z_0^T = [B, Ψ, 0], after every layer B and (Λ, Φ) are
-    divided by their Frobenius norms, and the last k columns are the answer (section 3.5). Without demands
-    Φ_0 is a trained matrix with one row per node slot and 2 n columns, every column of Φ is brought to unit length
-    instead, and the first `spec.num_targets` of the last n columns are the answer (section 4.1). That variant depends
-    on how the nodes of a graph are numbered. Attention is divided by the number of nodes.
+    If nodes have demands Ψ (`x_dense [num_nodes, k]`), Z_0^T = [B, Ψ, 0], after every layer B and (Λ, Φ) are divided by
+    their Frobenius norms, and the last k columns are the answer (section 3.5). Without demands Φ_0 is a trained matrix
+    with one row per node slot and 2 n columns, every column of Φ is scaled to unit length instead, and the first
+    `spec.num_targets` of the last n columns are the answer (section 4.1). That variant depends on the numbering of the
+    nodes. Attention is divided by the number of nodes.
 
-    The answer is not learned beyond scale, because of the norms. The general form has a row of its weights for every
-    edge, so it is made for graphs with at most `num_edges` edges, and its answer depends on the order of the edges.
+    The answer is learned only up to scale, because of the norms. The general form has a row of weights for every edge,
+    so it supports graphs with at most `num_edges` edges, and its answer depends on the order of the edges.
 
-    Resistances are read from the edge column "resistance"; without it they are 1. Other features are not read, but
-    for the demands. Edges are made simple and undirected.
+    Resistances are read from the edge column "resistance"; without it they are 1. Other features except the demands are
+    ignored. Edges are made simple and undirected.
 
     Time and memory: `B L (N E^2 + N^2 E)`, `L (B N E + E^2)`.
 
@@ -50,9 +50,9 @@ class LinearTransformer(Architecture):
         num_layers: L.
         num_edges: undirected edges of the largest graph, for the general form; by default that of the
             benchmark, else all pairs of nodes.
-        evolve_incidence: let B change beyond its scale, for the efficient form.
-        frozen: the authors' other stack of figure 1, of the general form on demands: `Z^T = [B, Ψ]` without the block
-            of zeros, B changed by no layer, one Frobenius norm for all of Z, and the last k columns are the answer.
+        evolve_incidence: let layers change more than the scale of B, for the efficient form.
+        frozen: the authors' other stack of figure 1, for the general form on demands: `Z^T = [B, Ψ]` without the block
+            of zeros, no layer changes B, one Frobenius norm for all of Z, and the last k columns are the answer.
         start: see `Start`; by default "gaussian" on demands and "identity" on eigenvectors, as in the authors' code.
             "identity" cannot learn from demands: the answer would start at 0, which has no direction.
 
@@ -84,15 +84,15 @@ class LinearTransformer(Architecture):
         start = start or ("gaussian" if demands else "identity")
         check_choice("start", start, [name for name in get_args(Start) if not (demands and name == "identity")])
         if frozen and not (demands and form == "general"):
-            raise BadInput("frozen=True is a stack of the general form on demands: leave it out, or set form=general.")
+            raise BadInput("frozen=True is a stack of the general form on demands: omit it, or set form=general.")
         self.form, self.demands, self.frozen = form, demands, frozen
         self.width = demands or _max_nodes(spec)
         if self.width < self.dim:
-            raise BadInput(f"Graphs of {self.width} nodes have no {self.dim} eigenvectors: ask for fewer targets.")
+            raise BadInput(f"Graphs of {self.width} nodes do not have {self.dim} eigenvectors: use fewer targets.")
         self._resistance = _resistance_column(spec)
         if self._resistance is not None:
             self.waits_for_device = "that resistances are positive, and the same both ways, is checked"
-        # Demands keep their relative lengths under one norm of all; eigenvectors are each of length 1.
+        # One norm for all demands keeps their relative lengths; each eigenvector has length 1.
         feature_norm: FeatureNorm = "frobenius" if demands else "columns"
         self.num_edges = (num_edges or _max_edges(spec)) if form == "general" else 0
         self.transformer: GeneralTransformer | EfficientTransformer
@@ -109,7 +109,7 @@ class LinearTransformer(Architecture):
                 num_layers, 2 * self.width, evolve_incidence, "frobenius", feature_norm, scale_by_nodes=True
             )
             for name, parameter in self.transformer.layers[-1].named_parameters():
-                if name in ("alpha_value", "alpha_residual"):  # nothing reads B after the last layer
+                if name in ("alpha_value", "alpha_residual"):  # B is unused after the last layer
                     parameter.requires_grad_(False)
         self.initial: nn.Parameter | None = None
         if not demands:
@@ -125,16 +125,16 @@ class LinearTransformer(Architecture):
         """Return the map, up to scale, `[num_nodes, dim]`.
 
         Raises:
-            BadInput: a graph has more nodes or edges than the model was made for.
+            BadInput: a graph has more nodes or edges than the model supports.
         """
-        # Products of many layers in the eight bits of bfloat16 would hide a small loss
+        # In the eight bits of bfloat16 products of many layers would hide a small loss
         with torch.autocast(batch.batch.device.type, enabled=False):
             layout = DenseLayout.from_batch(batch, limit=0)
             dtype = next(self.parameters()).dtype
             features = self._initial_features(batch, layout, dtype)
             incidence = self.incidence(batch, dtype)
             _, features = self.transformer(incidence, features, batch.ptr.diff())
-            # Z^T = [B, Λ, Φ] is read at Φ; the frozen stack has a single block.
+            # The answer is Φ of Z^T = [B, Λ, Φ]; the frozen stack has a single block.
             first = 0 if self.frozen else self.width
             return Representation(layout.to_ragged(features[..., first : first + self.dim]))
 
@@ -149,7 +149,7 @@ class LinearTransformer(Architecture):
         if missing < 0:
             raise BadInput(
                 f"A graph of the batch has {matrix.shape[-1]} edges, but LinearTransformer was made for "
-                f"{self.num_edges}: raise num_edges, or take form='efficient', which has no such limit."
+                f"{self.num_edges}: raise num_edges, or use form='efficient', which has no such limit."
             )
         return nn.functional.pad(matrix, (0, missing))
 
@@ -169,7 +169,7 @@ class LinearTransformer(Architecture):
 @torch.no_grad()
 def start_as_identity(transformer: nn.Module, share: float) -> None:
     """Set W^Q = W^K = I and scale W^V, W^R and the scalars like them by a share; 0 is the authors' start."""
-    # W^V, W^R and the scalars in their place are all that changes Z: at a share of 0, a layer is the identity.
+    # Only W^V, W^R and the corresponding scalars change Z: at a share of 0, a layer is the identity.
     for name, parameter in transformer.named_parameters():
         kind = name.rpartition(".")[2]
         if kind in ("value", "residual", "alpha_value", "alpha_residual"):
@@ -180,14 +180,12 @@ def start_as_identity(transformer: nn.Module, share: float) -> None:
 
 def _max_nodes(spec: BenchmarkSpec) -> int:
     if spec.max_nodes is None:
-        raise BadInput(
-            f"{spec.name} does not say how many nodes its graphs have at most, which LinearTransformer needs."
-        )
+        raise BadInput(f"{spec.name} does not specify the largest number of nodes, which LinearTransformer needs.")
     return spec.max_nodes
 
 
 def _max_edges(spec: BenchmarkSpec) -> int:
-    """Return the undirected edges of the largest graph, or of a complete one without `max_edges`."""
+    """Return the number of undirected edges of the largest graph, or of a complete one without `max_edges`."""
     max_edges = spec.extra.get("max_edges")
     return int(max_edges) if max_edges else max(1, _max_nodes(spec) * (_max_nodes(spec) - 1) // 2)
 

@@ -1,4 +1,4 @@
-"""Stacks of layers, with the normalisations that the paper puts between them.
+"""Stacks of layers, with the paper's normalisations between them.
 
 Legend: n nodes (padded), d edges (padded), m features; a batch adds leading axes.
 """
@@ -16,7 +16,7 @@ from graphbench_linear_transformer.incidence import Incidence, as_incidence
 from graphbench_linear_transformer.layers import BlockLayer, EfficientLayer, GeneralLayer, MolecularLayer
 from graphbench_linear_transformer.normalise import unit_columns, unit_frobenius
 
-#: After every layer: B divided by its Frobenius norm, or left alone.
+#: After every layer: B divided by its Frobenius norm, or unchanged.
 IncidenceNorm = Literal["none", "frobenius"]
 #: After every layer: each column of Φ with unit norm (6), all of Φ with unit Frobenius norm (section 3.5), or neither.
 FeatureNorm = Literal["none", "columns", "frobenius"]
@@ -30,19 +30,18 @@ _FEATURE_NORMS: dict[str, Callable[[Tensor], Tensor]] = {
 class GeneralTransformer(nn.Module):
     """L layers of the general form (3), and with `feature_norm="columns"` of the normalised form (6).
 
-    A graph with fewer edges than `num_edges` fills its incidence with zero columns, a graph with fewer nodes fills
-    incidence and features with zero rows; both contribute exactly nothing.
+    Pad the incidence of a graph with fewer edges than `num_edges` with zero columns, and incidence and features of a
+    graph with fewer nodes with zero rows; both contribute exactly zero.
 
     Args:
-        layers: the layers, or their number to sample fresh ones; one layer may be used several times.
-        num_edges: d, columns of B; 0 for constructions on other input.
+        layers: the layers, or the number of fresh ones to sample; one layer may be used several times.
+        num_edges: d, columns of B; 0 for constructions without B.
         num_features: m.
         incidence_norm: see `IncidenceNorm`.
         feature_norm: see `FeatureNorm`.
         scale_by_nodes: divide attention by the number of nodes, as the authors' synthetic experiments do.
-        frozen: drop the update of B, and after every layer divide all of `[B, Φ]` by its one
-            Frobenius norm, so that B keeps its direction; the rows of W^V and W^R that would change B are not used.
-            Both norms are "none" then.
+        frozen: omit the update of B, and after every layer divide all of `[B, Φ]` by one joint Frobenius norm, so that
+            B keeps its direction; the rows of W^V and W^R that would change B are unused. Both norms must be "none".
 
     Raises:
         BadInput: a normalisation is unknown, or not "none" with `frozen`.
@@ -83,19 +82,19 @@ class GeneralTransformer(nn.Module):
         Args:
             incidence: B `[..., n, d]`.
             features: Φ_0 `[..., n, m]`.
-            num_nodes: nodes of each graph `[...]`, the first rows; without it all n rows are nodes.
+            num_nodes: number of nodes of each graph `[...]`, the first rows; by default all n rows are nodes.
 
         Returns:
             B `[..., n, d]` and Φ `[..., n, m]` after the last layer.
 
         Raises:
-            BadInput: the shapes do not fit.
+            BadInput: the shapes do not match.
         """
         check_shapes(incidence, features)
         if incidence.shape[-1] != self.num_edges or features.shape[-1] != self.num_features:
             raise BadInput(
                 f"The transformer was made for {self.num_edges} edges and {self.num_features} features, but got "
-                f"{incidence.shape[-1]} and {features.shape[-1]}. Fill absent edges with zero columns."
+                f"{incidence.shape[-1]} and {features.shape[-1]}. Pad absent edges with zero columns."
             )
         incidence, features = _without_absent(num_nodes, incidence, features)
         scale = _attention_scale(self.scale_by_nodes, features, num_nodes)
@@ -106,7 +105,7 @@ class GeneralTransformer(nn.Module):
             x = layer(torch.cat([incidence, features], dim=-1), present, scale)
             changed, features = x.split((self.num_edges, self.num_features), dim=-1)
             if self.frozen:
-                # One norm for both, so that B shrinks against Φ where Φ grows.
+                # One norm for both, so B shrinks relative to Φ if Φ grows.
                 whole = unit_frobenius(torch.cat([incidence, features], dim=-1))
                 incidence, features = whole.split((self.num_edges, self.num_features), dim=-1)
                 continue
@@ -116,10 +115,10 @@ class GeneralTransformer(nn.Module):
 
 
 class EfficientTransformer(nn.Module):
-    """L layers of the parameter-efficient form (7); 4 m^2 + 4 parameters per layer, whatever the graph.
+    """L layers of the parameter-efficient form (7); 4 m^2 + 4 parameters per layer for any graph.
 
     Args:
-        layers: the layers, or their number to sample fresh ones; one layer may be used several times.
+        layers: the layers, or the number of fresh ones to sample; one layer may be used several times.
         num_features: m.
         evolve_incidence: see `EfficientLayer`; for fresh layers.
         incidence_norm: see `IncidenceNorm`.
@@ -159,13 +158,13 @@ class EfficientTransformer(nn.Module):
         Args:
             incidence: B, as a matrix `[..., n, d]` or in another form of `Incidence`.
             features: Φ_0 `[..., n, m]`; the rows of absent nodes are zero.
-            num_nodes: nodes of each graph `[...]`, the first rows; without it all n rows are nodes.
+            num_nodes: number of nodes of each graph `[...]`, the first rows; by default all n rows are nodes.
 
         Returns:
             B and Φ `[..., n, m]` after the last layer.
 
         Raises:
-            BadInput: the shapes do not fit.
+            BadInput: the shapes do not match.
         """
         if isinstance(incidence, Tensor):
             check_shapes(incidence, features)
@@ -184,7 +183,7 @@ class EfficientTransformer(nn.Module):
 
 
 class MolecularTransformer(nn.Module):
-    """The form that the paper uses on molecules (16): each layer repeated, B and Φ normalised after every pass.
+    """The paper's form for molecules (16): each layer is repeated, and B and Φ are normalised after every pass.
 
     Args:
         num_layers: distinct layers.
@@ -213,7 +212,7 @@ class MolecularTransformer(nn.Module):
         self.num_loops = num_loops
 
     def forward(self, incidence: Tensor | Incidence, features: Tensor) -> tuple[Incidence, Tensor]:
-        """Return B and Φ `[..., n, k]` after all passes, from B and Φ_0; rows of absent nodes are zero and stay so."""
+        """Return B and Φ `[..., n, k]` after all passes, from B and Φ_0; rows of absent nodes stay zero."""
         state = as_incidence(incidence)
         for layer in self.layers:
             for _ in range(self.num_loops):
@@ -226,7 +225,7 @@ class BlockTransformer(nn.Module):
     """L layers of `BlockLayer`.
 
     Args:
-        layers: the layers, or their number to sample fresh ones; one layer may be used several times.
+        layers: the layers, or the number of fresh ones to sample; one layer may be used several times.
         num_blocks: p.
 
     Examples:
@@ -253,11 +252,11 @@ def check_shapes(incidence: Tensor, features: Tensor) -> None:
             f"{list(incidence.shape)} and {list(features.shape)}."
         )
     if incidence.dtype != features.dtype:
-        raise BadInput(f"Incidence is {incidence.dtype} and features are {features.dtype}; give both one dtype.")
+        raise BadInput(f"Incidence is {incidence.dtype} and features are {features.dtype}; use one dtype for both.")
 
 
 def _stack(layers: int | Iterable[nn.Module], make: Callable[[], nn.Module]) -> nn.ModuleList:
-    """Return the given layers, or as many fresh ones."""
+    """Return the given layers, or the given number of fresh ones."""
     return nn.ModuleList([make() for _ in range(layers)] if isinstance(layers, int) else layers)
 
 

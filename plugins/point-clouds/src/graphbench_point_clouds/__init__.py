@@ -1,4 +1,4 @@
-"""Networks that read point clouds: each cloud on its own, whatever the order of its points."""
+"""Networks for point clouds: clouds stay independent, and the order of their points does not matter."""
 
 from graphbench_point_clouds.canonical import CNDGCNN, CNPointNet
 from graphbench_point_clouds.dgcnn import DGCNN

@@ -1,7 +1,7 @@
-"""PointNet and DGCNN in a frame that a small network of vector neurons finds: canonicalisation by learning.
+"""PointNet and DGCNN in a frame found by a small vector-neuron network: learned canonicalisation.
 
 Kaba, Mondal, Zhang, Bengio and Ravanbakhsh, "Equivariance with Learned Canonicalization Functions", ICML 2023,
-arXiv 2211.06489. The frame turns with the cloud, so that the cloud seen from it does not.
+arXiv 2211.06489. The frame rotates with the cloud, so the cloud does not rotate relative to it.
 
 Legend: T points of all clouds, B clouds, k neighbours.
 """
@@ -33,7 +33,7 @@ _EPSILON = 1e-6
 
 
 def orthonormal(vectors: Tensor) -> Tensor:
-    """Orthonormalise three vectors by Gram-Schmidt, as rows `[B, 3, 3]`; a row is short where vectors are parallel.
+    """Orthonormalise three vectors by Gram-Schmidt, as rows `[B, 3, 3]`; a row is short if vectors are parallel.
 
     Examples:
         >>> orthonormal(torch.tensor([[[2.0, 0, 0], [1, 1, 0], [1, 1, 3]]])).round(decimals=4)[0]
@@ -45,16 +45,16 @@ def orthonormal(vectors: Tensor) -> Tensor:
     for vector in vectors.unbind(1):
         for row in rows:
             vector = vector - (vector * row).sum(-1, keepdim=True) * row
-        length = (vector.square().sum(-1, keepdim=True) + _EPSILON**2).sqrt()  # differentiable at zero, too
+        length = (vector.square().sum(-1, keepdim=True) + _EPSILON**2).sqrt()  # also differentiable at zero
         rows.append(vector / length)
     return torch.stack(rows, dim=1)
 
 
 class CanonicalFrame(nn.Module):
-    """A basis for each cloud that turns with it: three maps of vectors of edges and points, and their mean.
+    """A basis for each cloud that rotates with it: three maps of vectors of edges and points, and their mean.
 
     Args:
-        width: of PointNet's first map, a third of which are the channels.
+        width: width of PointNet's first map; the number of channels is a third of it.
         num_neighbors: neighbours k.
         dropout: probability on the last vectors.
 
@@ -75,9 +75,9 @@ class CanonicalFrame(nn.Module):
         clouds, pos = points.clouds, points.pos
         neighbours = nearest(pos, clouds, pos, clouds, self.num_neighbors)
         x = self.edges(edge_vectors(pos.to(points.x.dtype)[:, None], neighbours, cross=True)).mean(1)
-        # Single coordinates are dropped: exact frames, which turn with the cloud, are those of evaluation.
+        # Drops single coordinates, so frames rotate exactly with the cloud only in evaluation.
         x = self.dropout(self.out(self.norm(self.points(x))))
-        # Gram-Schmidt subtracts vectors that may be nearly parallel: in single precision at least.
+        # Gram-Schmidt subtracts vectors that may be nearly parallel: use at least single precision.
         return orthonormal(to_single(cloud_means(x, clouds.cloud_of, clouds.num_clouds)))
 
     def transform(self, points: Points) -> Points:
@@ -88,26 +88,26 @@ class CanonicalFrame(nn.Module):
 
 
 class CNPointNet(PointNet):
-    """CN(NL)-PointNet (Kaba et al., ICML 2023): PointNet of the cloud as its learned frame sees it.
+    """CN(NL)-PointNet (Kaba et al., ICML 2023): PointNet of the cloud in its learned frame.
 
-    No rotation about the origin changes the result. The frame reads positions alone, and so does the network.
+    The result is invariant to rotations about the origin. Frame and network read positions only.
 
     Time and memory: `B (N^2 + k N d + N d^2 + d^3)`, `B (N^2 + k N d + d^2)`.
 
     Args:
         spec: the benchmark's description.
-        hidden_dim: width of PointNet's first maps; all others are multiples of it, as published at 64.
+        hidden_dim: width of PointNet's first maps; all others are multiples of it, as published for 64.
         num_neighbors: neighbours of the network that finds the frame.
-        frame_dropout: its dropout.
-        dropout: probability in PointNet's last maps: for clouds between the second one and its norm, 0.4 in the
-            authors' code; for points behind each but the last, 0 there.
-        input_transform: align positions by a T-net, too.
-        feature_transform: align features by a T-net.
-        orthogonality: factor of the penalty that keeps the alignment of features close to a rotation; 0 for none, as in
+        frame_dropout: dropout of that network.
+        dropout: probability in PointNet's last maps: for clouds between the second one and its norm (0.4 in the
+            authors' code), for points after each except the last (0 there).
+        input_transform: also align positions with a T-net.
+        feature_transform: align features with a T-net.
+        orthogonality: factor of the penalty that keeps the feature alignment close to a rotation; 0 for none, as in
             the authors' loss.
 
     Raises:
-        BadInput: nodes have no position in space, or an option is out of its range.
+        BadInput: nodes have no position in space, or an option is out of range.
 
     Examples:
         >>> from graphbench.testing import tiny_batch, tiny_spec
@@ -140,22 +140,22 @@ class CNPointNet(PointNet):
 
 
 class CNDGCNN(DGCNN):
-    """CN(NL)-DGCNN (Kaba et al., ICML 2023): DGCNN of the cloud as its learned frame sees it.
+    """CN(NL)-DGCNN (Kaba et al., ICML 2023): DGCNN of the cloud in its learned frame.
 
-    No rotation about the origin changes the result. The frame reads positions alone, and so does the network.
+    The result is invariant to rotations about the origin. Frame and network read positions only.
 
     Time and memory: `B (N^2 d + k N d^2)`, `B (N^2 + k N d)`.
 
     Args:
         spec: the benchmark's description.
-        hidden_dim: width of DGCNN's first convolutions; all others are multiples of it, as published at 64.
+        hidden_dim: width of DGCNN's first convolutions; all others are multiples of it, as published for 64.
         num_neighbors: neighbours of DGCNN and of the network that finds the frame.
         frame_dropout: dropout of the latter.
-        dropout: probability behind DGCNN's last maps.
-        input_transform: align positions by a T-net, too, in tasks of points only.
+        dropout: probability after DGCNN's last maps.
+        input_transform: also align positions with a T-net, in point tasks only.
 
     Raises:
-        BadInput: nodes have no position in space, or an option is out of its range.
+        BadInput: nodes have no position in space, or an option is out of range.
 
     Examples:
         >>> from graphbench.testing import tiny_batch, tiny_spec

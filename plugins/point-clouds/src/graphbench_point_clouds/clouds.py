@@ -1,4 +1,4 @@
-"""Gather clouds of one size into blocks, and find neighbours, balls and farthest points there without padding.
+"""Gather clouds of equal size into blocks, and find neighbours, balls and farthest points in them without padding.
 
 Legend: T points of all clouds, B clouds, b clouds of a block, n points of each of them, c coordinates, S points
 of a sample, Q queries.
@@ -17,7 +17,7 @@ from torch import Tensor
 from graphbench import GraphBatch
 from graphbench.contracts.kernels import in_program
 
-#: Most coordinates for distances as sums of squared differences, without cancellation.
+#: Maximum coordinates for distances as sums of squared differences, without cancellation.
 _FEW = 4
 
 
@@ -39,7 +39,7 @@ class Clouds:
     """Rows of each cloud.
 
     Args:
-        blocks: all clouds, those of one size together.
+        blocks: all clouds, grouped by size.
         cloud_of: cloud of each row `[T]`.
         num_clouds: clouds B.
 
@@ -62,9 +62,9 @@ class Clouds:
         Args:
             batch: clouds of one size, or of any sizes with the fields `cloud_sizes` and `cloud_order` of `cloud_order`;
                 without them different sizes cost a host-device sync.
-            keys: columns `[T]` that order the points of a cloud, the first one first; without any they keep their
-                order. Ties go to the first point, so that results do not depend on the numbering where points that
-                agree in all keys are interchangeable.
+            keys: columns `[T]` by which to sort the points of a cloud, in order of precedence; without keys they keep
+                their order. Ties go to the first point, so results do not depend on the numbering if points with equal
+                keys are interchangeable.
         """
         device, num_clouds = batch.batch.device, batch.num_graphs
         if of_one_size(batch):
@@ -87,7 +87,7 @@ class Clouds:
     def to_rows(self, parts: Sequence[Tensor]) -> Tensor:
         """Join `[b, n, d]` of each block to rows `[T, d]`; inverts `to_blocks`."""
         joined = torch.cat([part.flatten(0, 1) for part in parts])
-        # Before Python 3.12 a cached property takes a lock, at which a compiled program would end.
+        # Before Python 3.12 a cached property acquires a lock, which would break a compiled program.
         places = self._find_places() if torch.compiler.is_compiling() else self._places
         return joined.index_select(0, places)
 
@@ -113,15 +113,15 @@ class Clouds:
         return self.to_rows([part @ matrices[block.clouds] for part, block in parts])
 
     def take(self, picked: Sequence[Tensor]) -> tuple[Clouds, Tensor]:
-        """Make the clouds of chosen points, in the blocks of these clouds.
+        """Create the clouds of chosen points, in the same blocks.
 
         Args:
-            picked: rows `[b, m]` for each block; m may differ from block to block.
+            picked: rows `[b, m]` for each block; m may differ between blocks.
 
         Returns:
-            The clouds, cloud after cloud, and the former rows `[S]` of all S points.
+            The clouds, in order, and the original rows `[S]` of all S points.
         """
-        # Each cloud stands in one block, so every count is set.
+        # Each cloud is in one block, so every count is set.
         counts = self.cloud_of.new_empty(self.num_clouds)
         for block, rows in zip(self.blocks, picked, strict=True):
             counts[block.clouds] = rows.shape[1]
@@ -137,16 +137,16 @@ class Clouds:
 
 
 def of_one_size(batch: GraphBatch) -> bool:
-    """Tell by shapes alone, without a host-device sync, whether all clouds of a batch have as many points."""
+    """Return whether all clouds of a batch have equal sizes, from shapes only, without a host-device sync."""
     return batch.num_nodes == batch.num_graphs * batch.max_nodes
 
 
 def cloud_order(batch: GraphBatch) -> dict[str, Any]:
-    """Group the clouds of a batch by their size.
+    """Group the clouds of a batch by size.
 
     Returns:
-        `cloud_sizes`, the different sizes, ascending, and how many clouds have each, as pairs of integers; and
-        `cloud_order`, the clouds in the order of their sizes `[B]`.
+        `cloud_sizes`, pairs of a distinct size, ascending, and the number of clouds that have it; and `cloud_order`,
+        the clouds in the order of their sizes `[B]`.
     """
     sizes = batch.ptr.diff()
     different, counts = sizes.unique(return_counts=True)
@@ -156,13 +156,13 @@ def cloud_order(batch: GraphBatch) -> dict[str, Any]:
 
 def _sort_rows(rows: Tensor, keys: Sequence[Tensor]) -> Tensor:
     """Sort the rows `[b, n]` of each cloud by ascending keys."""
-    for key in reversed(keys):  # the last sort decides, and those before it among its equals
+    for key in reversed(keys):  # the last sort takes precedence, earlier ones break its ties
         rows = rows.gather(1, key[rows].argsort(dim=1, stable=True))
     return rows
 
 
 def squared_distances(x: Tensor, y: Tensor) -> Tensor:
-    """Compute `|x_i - y_j|^2` in single precision at least.
+    """Compute `|x_i - y_j|^2` in at least single precision.
 
     Args:
         x: `[b, m, d]`.
@@ -177,7 +177,7 @@ def squared_distances(x: Tensor, y: Tensor) -> Tensor:
         columns = zip(x.unbind(-1), y.unbind(-1), strict=True)
         return torch.stack([(a[:, :, None] - b[:, None, :]).square() for a, b in columns]).sum(0)
     with torch.autocast(x.device.type, enabled=False):
-        x, y = x - (middle := y.mean(1, keepdim=True)), y - middle  # a shift leaves less to cancel
+        x, y = x - (middle := y.mean(1, keepdim=True)), y - middle  # a shift reduces cancellation
         products = x @ y.transpose(1, 2)
         return (x.square().sum(-1)[:, :, None] + y.square().sum(-1)[:, None, :] - 2 * products).clamp(min=0)
 
@@ -194,9 +194,9 @@ def nearest(
 ) -> Tensor:
     """Find the nearest k points of each query within its cloud, nearest first.
 
-    A cloud of fewer than k points gives all of them, again from the nearest one. With a radius, points beyond it are
-    replaced by the nearest one: the ball query of PointNet++, which takes the first points in the ball by number where
-    this takes the nearest.
+    For a cloud of fewer than k points all are returned, then again from the nearest one. With a radius, points beyond
+    it are replaced by the nearest one, as in the ball query of PointNet++; that one uses the first points in the ball
+    by number, this one the nearest.
 
     Args:
         queries: points `[Q, d]`.
@@ -204,9 +204,9 @@ def nearest(
         x: points or features `[T, d]`.
         clouds: their clouds, in the blocks of `query_clouds`.
         k: neighbours.
-        radius: of the ball; None for any distance.
-        dilation: d for every d-th of the nearest dk points, from the nearest one on; in a cloud of fewer points the
-            largest d that it has points for.
+        radius: radius of the ball; None for any distance.
+        dilation: d for every d-th of the nearest dk points, from the nearest one on; a cloud of fewer points uses the
+            largest d for which it has enough.
 
     Returns:
         Rows of x `[Q, k]`.
@@ -229,9 +229,9 @@ def nearest(
         near = squared_distances(query, points).topk(min(k * step, size), dim=-1, largest=False)
         distance, index = near.values[..., ::step], near.indices[..., ::step]
         if radius is not None:
-            # In an empty ball the nearest point stays: not every query is a point.
+            # In an empty ball keep the nearest point: not every query is a point.
             index = torch.where(distance > radius**2, index[..., :1], index)
-        # Fewer than k points: begin again from the nearest one.
+        # Fewer than k points: start again from the nearest one.
         index = index[..., torch.arange(k, device=index.device) % min(k, size)]
         parts.append(block.rows.gather(1, index.flatten(1)).view(index.shape))
     return query_clouds.to_rows(parts)
@@ -239,16 +239,16 @@ def nearest(
 
 @torch.no_grad()
 def farthest_points(x: Tensor, clouds: Clouds, count: int | None = None, share: int = 1) -> tuple[Clouds, Tensor]:
-    """Sample points that are far from each other: each is the farthest from those before it.
+    """Sample points that are far from each other: each is the farthest from the previous ones.
 
-    The first is the point farthest from the mean of its cloud, where published code starts from the first point
-    or a random one: so the sample depends on neither the numbering nor the batch. A cloud
-    of fewer than `count` points gives all of them.
+    The first is the point farthest from the mean of its cloud, so the sample depends on neither the numbering nor the
+    batch; published code starts from the first point or a random one. For a cloud of fewer than `count` points all are
+    returned.
 
     Args:
         x: points `[T, c]`.
         clouds: their clouds.
-        count: points of each cloud; None for one in `share`.
+        count: points to sample from each cloud; None for one in `share`.
         share: points of a cloud per sampled point; the count is rounded up.
 
     Returns:
@@ -270,22 +270,22 @@ def farthest_points(x: Tensor, clouds: Clouds, count: int | None = None, share: 
 
 
 def _pick_farthest(points: Tensor, count: int) -> Tensor:
-    """Pick points of each cloud `[b, count]`, by their places in `points [b, n, c]`."""
+    """Pick points of each cloud `[b, count]`, as places in `points [b, n, c]`."""
     chosen = torch.empty(points.shape[0], count, dtype=torch.int64, device=points.device)
-    # argmax takes the first of equals, and models sort rows by coordinates: ties do not follow the numbering.
+    # argmax returns the first of equals, and models sort rows by coordinates, so ties do not follow the numbering.
     last = squared_distances(points, points.mean(1, keepdim=True)).squeeze(2).argmax(1)
     distance = torch.full_like(points[..., 0], torch.inf)
     for step in range(count):
         chosen[:, step] = last
         here = points.gather(1, last[:, None, None].expand(-1, 1, points.shape[2]))
-        # Of each point to the sample so far: one pass over the cloud a step, and no matrix of distances.
+        # From each point to the current sample: one pass over the cloud per step, and no distance matrix.
         distance = torch.minimum(distance, (points - here).square().sum(-1))
         last = distance.argmax(1)
     return chosen
 
 
-#: One operation of a compiled program, which would else repeat the loop's lines for each point, and be another one for
-#: each number of points. Exported programs hold the loop, so that they load without this package.
+#: One operation in a compiled program, which would otherwise unroll the loop and be recompiled for each number of
+#: points. Exported programs contain the loop, so they load without this package.
 _pick_as_operation = torch.library.custom_op("graphbench_point_clouds::pick_farthest", _pick_farthest, mutates_args=())
 
 
@@ -309,7 +309,7 @@ def interpolate(x: Tensor, pos: Tensor, clouds: Clouds, onto: Tensor, targets: C
         `[Q, d]`.
     """
     index = nearest(onto, targets, pos, clouds, k)
-    # The bound is that of the authors' code: a query that is one of the points takes its features nearly alone.
+    # The bound is from the authors' code: a query that equals a point gets almost only its features.
     weight = 1 / (pos[index] - onto[:, None]).square().sum(-1).clamp(min=1e-10)
     weight = (weight / weight.sum(1, keepdim=True)).to(x.dtype)
     return (weight[:, :, None] * x[index]).sum(1)

@@ -1,4 +1,4 @@
-"""DGCNN: convolutions over edges to the nearest neighbours, which every layer finds anew by its features.
+"""DGCNN: convolutions over edges to the nearest neighbours, which every layer recomputes from its features.
 
 Wang, Sun, Liu, Sarma, Bronstein and Solomon, "Dynamic Graph CNN for Learning on Point Clouds", ACM Transactions on
 Graphics 2019, arXiv 1801.07829.
@@ -24,7 +24,7 @@ SLOPE = 0.2
 class EdgeConv(nn.Module):
     """`x_i' = max_j h(W [x_j - x_i, x_i])` over the neighbours j of i; h: batch norm, LeakyReLU, further maps.
 
-    W is applied to points and not to edges, `W_1 x_j + (W_2 - W_1) x_i`, which is the same with k times fewer products.
+    W is applied to points instead of edges, `W_1 x_j + (W_2 - W_1) x_i`, which is equal with k times fewer products.
 
     Args:
         in_dim: input width.
@@ -44,16 +44,16 @@ class EdgeConv(nn.Module):
         """Return points `[T, dims[-1]]` of points `[T, in_dim]` and their neighbours `[T, k]`."""
         ahead, centre = self.first.linear.weight.chunk(2, dim=1)
         edges = F.linear(x, ahead)[neighbours] + F.linear(x, centre - ahead)[:, None]
-        # The maximum cannot go first: a norm whose scale is negative turns the order of neighbours round.
+        # The maximum cannot come first: a norm with a negative scale reverses the order of neighbours.
         return self.further(self.first.activate(edges)).amax(1)
 
 
 class EdgeTNet(nn.Module):
-    """DGCNN's T-net: as that of PointNet, over edges of the nearest neighbours. It starts as the identity.
+    """DGCNN's T-net: as PointNet's, but over edges of the nearest neighbours; initially the identity.
 
     Args:
         dim: rows and columns of the matrix.
-        width: of the first map; the others have 2, 16, 8 and 4 times as much.
+        width: width of the first map; the others are 2, 16, 8 and 4 times as wide.
     """
 
     def __init__(self, dim: int, width: int) -> None:
@@ -74,25 +74,25 @@ class EdgeTNet(nn.Module):
 
 
 class DGCNN(PointCloudModel):
-    """DGCNN (Wang et al., 2019) for classes of clouds, and its network for parts of shapes in tasks of points.
+    """DGCNN (Wang et al., 2019) for cloud classification, and its part-segmentation network for point tasks.
 
-    With a width of 64, clouds: edge convolutions of 64, 64, 128 and 256, all of them side by side mapped to 1,024,
-    maximum and mean, maps of 512 and 256. Points: a T-net, edge convolutions of 64 and 64, 64 and 64, and 64, mapped to
-    1,024, the maximum and the category (mapped to 64) beside the three convolutions, maps of 256, 256 and 128. The
-    first neighbours are those of the positions, later ones those of the features. The head is one linear map.
+    With a width of 64, clouds: edge convolutions of 64, 64, 128 and 256, concatenated and mapped to 1,024, maximum and
+    mean, maps of 512 and 256. Points: a T-net, edge convolutions of 64 and 64, 64 and 64, and 64, mapped to 1,024; the
+    maximum and the category (mapped to 64) with the three convolutions, maps of 256, 256 and 128. The first neighbours
+    are those of the positions, later ones those of the features. The head is one linear map.
 
     Time and memory: `B (N^2 d + k N d^2)`, `B (N^2 + k N d)`.
 
     Args:
         spec: the benchmark's description.
-        hidden_dim: width of the first convolutions; all others are multiples of it, as published at 64.
-        num_neighbors: neighbours k, each point among its own; 20 for 1,024 points, 40 for parts of 2,048.
-        dropout: probability behind the last maps.
-        input_transform: align positions by a T-net, in tasks of points only.
-        use_features: read normals and other features beside the positions.
+        hidden_dim: width of the first convolutions; all others are multiples of it, as published for 64.
+        num_neighbors: neighbours k, including the point itself; 20 for 1,024 points, 40 for parts of 2,048.
+        dropout: probability after the last maps.
+        input_transform: align positions with a T-net, in point tasks only.
+        use_features: read normals and other features in addition to positions.
 
     Raises:
-        BadInput: nodes have no position, or an option is out of its range.
+        BadInput: nodes have no position, or an option is out of range.
 
     Examples:
         >>> from graphbench.testing import tiny_batch, tiny_spec
@@ -121,7 +121,7 @@ class DGCNN(PointCloudModel):
         self.align_input: EdgeTNet | None = None
         self.category_map: PointMap | None = None
         if self.of_clouds:
-            # Of the two maps the released classifier gives only the second one a bias.
+            # In the released classifier only the second of the two maps has a bias.
             self.last = LastMaps((32 * h, 8 * h, 4 * h), (dropout, dropout), SLOPE, (False, True))
             return
         if input_transform:
@@ -151,12 +151,12 @@ class DGCNN(PointCloudModel):
         clouds, pos, x = points.clouds, points.pos, points.features
         neighbours = nearest(pos, clouds, pos, clouds, self.num_neighbors)
         if self.align_input is not None:
-            # Positions alone are aligned: the matrix is no rotation, and would bend normals.
+            # Align only positions: the matrix is not a rotation, and would distort normals.
             places, features = x.split([self.coordinates, self.feature_dim], dim=1)
             places = clouds.transform(places, self.align_input(places, neighbours, clouds))
             neighbours = nearest(places, clouds, places, clouds, self.num_neighbors)
             x = torch.cat([places, features], dim=1)
-        # The dynamic graph: neighbours in space for the first layer, in the features of the layer before for others.
+        # The dynamic graph: neighbours in space for the first layer, in the previous layer's features for others.
         states: list[Tensor] = []
         for layer in self.layers:
             if states:

@@ -1,4 +1,4 @@
-"""A tree over the points of every cloud: cells that hold points, each in a larger one, up to the box of the cloud.
+"""A tree over the points of every cloud: occupied cells, each in a larger one, up to the box of the cloud.
 
 Legend: T points of all clouds, B clouds, n nodes of a level of all clouds, k siblings, c coordinates.
 """
@@ -22,10 +22,10 @@ MARGIN = 1e-6
 
 @dataclass(frozen=True)
 class Level:
-    """Nodes of one level of all clouds: points, cells of one size that hold points, or the boxes, which are the roots.
+    """Nodes of one level of all clouds: points, occupied cells of one size, or the boxes, which are the roots.
 
     Args:
-        pos: points, or middles of cells and boxes `[n, c]`.
+        pos: points, or centres of cells and boxes `[n, c]`.
         cloud_of: cloud of each node `[n]`.
         parent: row of each node's parent on the next level `[n]`; of width 0 on the last.
         siblings: rows of the nearest nodes of the cloud on this level `[n, k]`, nearest first; none on the last level.
@@ -41,15 +41,15 @@ class Level:
 def build_levels(pos: Tensor, clouds: Clouds, near: Tensor, depth: int, divide: int) -> list[Level]:
     """Build the tree of each cloud, from its points up to its root.
 
-    The box around a cloud is divided into `divide^(depth - 1)` cells along each axis, then into fewer and fewer by that
-    factor, and last it is one cell. Cells without a point are left out. Cells have whole numbers, so that each lies in
-    one larger cell, and neither the order of the points nor other clouds matter.
+    The box around a cloud is divided into `divide^(depth - 1)` cells along each axis, then into fewer by a factor of
+    `divide` per level, down to one cell. Cells without a point are omitted. Cells have integer coordinates, so each is
+    in exactly one larger cell, and neither the order of the points nor other clouds matter.
 
     Args:
         pos: points `[T, c]`.
         clouds: their clouds.
         near: the nearest points of each point, nearest first `[T, k]`; see `replace_repeats`.
-        depth: levels of cells, the box among them.
+        depth: levels of cells, including the box.
         divide: cells along each axis of a cell of the next level.
 
     Returns:
@@ -65,13 +65,13 @@ def build_levels(pos: Tensor, clouds: Clouds, near: Tensor, depth: int, divide: 
     """
     exact = pos if pos.dtype.itemsize > 2 else pos.float()
     cloud_of, pool = clouds.cloud_of, Pooling("max")
-    # The margin keeps the size above zero, where all points agree in a coordinate, and the farthest point in its cell.
+    # The margin keeps the size positive if all points share a coordinate, and the farthest point in its cell.
     low = -MARGIN - pool(-exact, cloud_of, clouds.num_clouds)
     size = pool(exact, cloud_of, clouds.num_clouds) - low + MARGIN
     finest, corner, length = math.prod([divide] * (depth - 1)), low[cloud_of], size[cloud_of]
     place = ((exact - corner) / length * finest).long().clamp(0, finest - 1)
-    # Larger cells by division of whole numbers: rounding could put a point into a cell and not into its parent.
-    # Smallest cells along a cell. Products, since programs of torch.compile fail at powers of sizes.
+    # Compute larger cells by integer division: rounding could put a point into a cell but not into its parent. Smallest
+    # cells along a cell. Products, since programs of torch.compile fail at powers of sizes.
     wide = torch.full((depth - 1, 1, 1), divide, device=pos.device).cumprod(0) // divide
     along, places = finest // wide, place // wide
     middles = corner + (places.to(exact.dtype) + 0.5) / along * length  # of the cell of each point [depth - 1, T, c]
@@ -79,7 +79,7 @@ def build_levels(pos: Tensor, clouds: Clouds, near: Tensor, depth: int, divide: 
     nodes = torch.arange(len(pos), device=pos.device)  # one point of each node of the level
     for cells, middle in zip(_occupied_cells(clouds, places, along), middles, strict=True):
         levels.append(Level(node_pos, cloud_of, cells.of_point[nodes], siblings))
-        # Any point of a cell knows its cloud, middle and parent.
+        # Any point of a cell gives its cloud, centre and parent.
         nodes = cells.point[: cells.number]
         cloud_of, node_pos = clouds.cloud_of[nodes], middle[nodes]
         siblings = nearest_cells(node_pos, cloud_of, cells.sizes, cells.widest, near.shape[1])
@@ -89,14 +89,14 @@ def build_levels(pos: Tensor, clouds: Clouds, near: Tensor, depth: int, divide: 
 
 
 class _Cells(NamedTuple):
-    """Cells of one size that hold points, in the order of clouds and of their places.
+    """Occupied cells of one size, ordered by cloud and place.
 
     Args:
         of_point: cell of each point `[T]`.
-        point: one point of each cell, and zeros behind the last cell `[T]`.
+        point: one point of each cell, and zeros after the last cell `[T]`.
         sizes: cells of each cloud `[B]`.
-        number: cells of all clouds.
-        widest: most cells of a cloud.
+        number: number of cells of all clouds.
+        widest: largest number of cells of a cloud.
     """
 
     of_point: Tensor
@@ -107,18 +107,18 @@ class _Cells(NamedTuple):
 
 
 def _occupied_cells(clouds: Clouds, places: Tensor, along: Tensor) -> list[_Cells]:
-    """Find the cells of S sizes that hold points.
+    """Find the occupied cells of S sizes.
 
-    Their numbers need a host-device sync, one for all sizes: points are sampled, scaled and turned on the device.
+    Counting them needs a host-device sync, one for all sizes: points are sampled, scaled and rotated on the device.
 
     Args:
-        clouds: of the points.
-        places: of the cell of each point along the axes `[S, T, c]`.
+        clouds: clouds of the points.
+        places: place of the cell of each point along the axes `[S, T, c]`.
         along: cells of each size along an axis of a cloud `[S, 1, 1]`.
     """
     num_points, axes = places.shape[1:]
     strides = along ** torch.arange(axes, device=places.device)
-    # The cloud is the highest digit, so sorted cells of a cloud stand together; `CELL_BITS` keeps numbers below 2^63.
+    # The cloud is the highest digit, so sorted cells of a cloud are adjacent; `CELL_BITS` keeps numbers below 2^63.
     numbers = clouds.cloud_of * along[:, 0] ** axes + (places * strides).sum(2)
     ordered, order = numbers.sort(dim=1, stable=True)
     begins = F.pad(ordered.diff(dim=1) != 0, (1, 0), value=True)[:, :num_points].long()
@@ -131,11 +131,11 @@ def _occupied_cells(clouds: Clouds, places: Tensor, along: Tensor) -> list[_Cell
 
 
 def replace_repeats(near: Tensor, sizes: Tensor) -> Tensor:
-    """Replace repetitions of nearest nodes `[n, k]`, in sets of fewer than k nodes, by the nearest node.
+    """Replace repeated nearest nodes `[n, k]`, in sets of fewer than k nodes, with the nearest node.
 
     Args:
-        near: nearest nodes, nearest first, repeated where a set has fewer.
-        sizes: nodes of the set that each row belongs to `[n]`.
+        near: nearest nodes, nearest first, repeated if a set has fewer than k.
+        sizes: number of nodes in the set of each row `[n]`.
 
     Examples:
         >>> replace_repeats(torch.tensor([[0, 1, 0, 1]]), torch.tensor([2]))
@@ -146,17 +146,17 @@ def replace_repeats(near: Tensor, sizes: Tensor) -> Tensor:
 
 
 def nearest_cells(pos: Tensor, cloud_of: Tensor, sizes: Tensor, widest: int, k: int) -> Tensor:
-    """Find the nearest k cells of each cell in its cloud, nearest first and itself among them.
+    """Find the nearest k cells of each cell in its cloud, nearest first, including itself.
 
-    Middles of cells have many equal distances. Ties go to the first cell, whatever shares the batch.
-    A cloud of fewer than k cells repeats the nearest one, which is the cell itself.
+    Centres of cells have many equal distances. Ties go to the first cell, whatever else is in the batch. A cloud of
+    fewer than k cells repeats the nearest one, which is the cell itself.
 
     Args:
-        pos: middles, those of a cloud together `[n, c]`.
+        pos: centres, grouped by cloud `[n, c]`.
         cloud_of: cloud of each of them, ascending `[n]`.
         sizes: cells of each cloud `[B]`.
-        widest: the largest of them.
-        k: cells.
+        widest: the largest of these sizes.
+        k: number of cells.
 
     Returns:
         `[n, k]`.
@@ -176,7 +176,7 @@ def nearest_cells(pos: Tensor, cloud_of: Tensor, sizes: Tensor, widest: int, k: 
     differences = (column[:, :, None] - column[:, None, :] for column in padded.unbind(2))
     distance = torch.stack([difference.square() for difference in differences]).sum(0)
     empty = torch.arange(widest, device=pos.device) >= sizes[:, None]
-    # A stable sort, since `topk` promises no order among equal distances.
+    # A stable sort, since `topk` guarantees no order among equal distances.
     order = distance.masked_fill_(empty[:, None, :], torch.inf).argsort(dim=2, stable=True)
     ranks = torch.arange(k, device=pos.device).clamp(max=widest - 1)
     near = order[:, :, ranks][cloud_of, place] + first[:, None]

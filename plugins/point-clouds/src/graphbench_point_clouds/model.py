@@ -1,4 +1,4 @@
-"""The base of all models of point clouds: inputs, checks of the benchmark, maps of points and the two kinds of ends.
+"""The base of all point-cloud models: inputs, checks of the benchmark, maps of points and two kinds of output.
 
 Legend: T points of all clouds, B clouds, c coordinates.
 """
@@ -39,24 +39,24 @@ class Points:
 
     @property
     def features(self) -> Tensor:
-        """Positions and features side by side `[T, c + f]`."""
+        """Concatenated positions and features `[T, c + f]`."""
         return torch.cat([self.pos.to(self.x.dtype), self.x], dim=1)
 
 
 class PointCloudModel(Architecture):
-    """Base of the architectures of this package: one end for tasks of clouds, another for tasks of points.
+    """Base of the architectures of this package, with one output network for cloud tasks and one for point tasks.
 
-    Subclasses build the end that `of_clouds` selects, and implement `represent_clouds` and `represent_points`.
+    Subclasses build the network selected by `of_clouds`, and implement `represent_clouds` and `represent_points`.
 
-    Inputs: positions; with `use_features` also the dense features, and in tasks of clouds the categories, beside
-    them. In tasks of points the categories enter the last maps as one-hot columns, as the published networks take the
-    category of a shape whose parts they find. Edges are not read.
+    Inputs are positions and, with `use_features`, dense features; in cloud tasks also the categories. In point tasks
+    the categories enter the last maps as one-hot columns, as in published networks that find the parts of a shape of
+    known category. Edges are ignored.
 
     Args:
         spec: the benchmark's description.
-        cloud_dim: width of the representation of clouds, in tasks of clouds.
-        point_dim: width of that of points, in the others.
-        use_features: read features beside the positions.
+        cloud_dim: width of the representation of clouds, in cloud tasks.
+        point_dim: width of the representation of points, in point tasks.
+        use_features: read features in addition to positions.
 
     Raises:
         BadInput: nodes have no position.
@@ -68,28 +68,28 @@ class PointCloudModel(Architecture):
         self.of_clouds = of_clouds
         if not spec.coordinates:
             raise BadInput(
-                f"{type(self).__name__} reads point clouds, and the nodes of {spec.name} have no position. Take "
+                f"{type(self).__name__} reads point clouds, and the nodes of {spec.name} have no position. Use "
                 "ModelNet40, ShapeNetPart, Solids or your own clouds, or an architecture for graphs."
             )
         self.coordinates, self.use_features = spec.coordinates, use_features
         codes = sum(spec.node.vocabularies)
-        #: Width of the features that enter beside the positions.
+        #: Width of the features that enter with the positions.
         self.feature_dim = (spec.node.dense + (codes if self.of_clouds else 0)) if use_features else 0
         #: Width of the one-hot columns that enter the last maps.
         self.category_dim = 0 if self.of_clouds else codes
 
     def precompute(self, batch: GraphBatch, generator: torch.Generator | None = None) -> dict[str, Any]:
-        """Group clouds by their size, where they have several: sampled points come here on the device."""
+        """Group clouds by size if sizes differ; sampled points only reach this on the device."""
         return {} if of_one_size(batch) else cloud_order(batch)
 
     def forward(self, batch: GraphBatch) -> Representation:
-        """Return points `[num_nodes, dim]`; in tasks of clouds they share the rows of `graph [num_graphs, dim]`."""
+        """Return points `[num_nodes, dim]`; in cloud tasks they share the rows of `graph [num_graphs, dim]`."""
         dtype = next(self.parameters()).dtype
         columns = [batch.x_dense.to(dtype)] if self.use_features and self.spec.node.dense else []
         codes = self._one_hot(batch, dtype)
         if self.of_clouds and self.use_features:
             columns += codes
-        # Points are sorted by all that the network reads of them: ties in distances do not follow the numbering.
+        # Sort points by all inputs of the network: ties in distances then do not depend on the numbering.
         keys = [column for part in (batch.pos, *columns) for column in part.unbind(1)]
         x = torch.cat(columns, dim=1) if columns else batch.pos.new_empty(batch.num_nodes, 0, dtype=dtype)
         points = self.prepare(Points(batch.pos, x, Clouds.from_batch(batch, keys)))
@@ -99,13 +99,13 @@ class PointCloudModel(Architecture):
         else:
             categories = torch.cat(codes, dim=1) if codes else x[:, :0]
             representation = Representation(node=self.represent_points(points, categories))
-        # `replace` hands the one list on, so penalties of every stage are here.
+        # `replace` passes on the same list, so it contains the penalties of every stage.
         if self.training and points.penalties:
             representation.penalty = torch.stack(points.penalties).sum()
         return representation
 
     def prepare(self, points: Points) -> Points:
-        """Return the input of the network; models that turn the points first override this."""
+        """Return the input of the network; models that first rotate the points override this."""
         return points
 
     @abstractmethod
@@ -117,7 +117,7 @@ class PointCloudModel(Architecture):
         """Represent points `[T, dim]`.
 
         Args:
-            points: of all clouds.
+            points: points of all clouds.
             categories: one-hot columns for the last maps `[T, category_dim]`, of width 0 without categories.
         """
 
@@ -130,13 +130,13 @@ class PointCloudModel(Architecture):
 
 
 class PointMap(nn.Module):
-    """`act(BatchNorm(W x + b))` on the last dimension, the statistics over all others.
+    """`act(BatchNorm(W x + b))` on the last dimension, with statistics over all others.
 
     Args:
         in_dim: input width.
         dim: output width.
-        slope: of LeakyReLU on negative numbers; 0 for ReLU.
-        bias: include b, which the norm makes superfluous but some papers have.
+        slope: slope of LeakyReLU on negative numbers; 0 for ReLU.
+        bias: include b, which is redundant with the norm but part of some papers.
 
     Examples:
         >>> import torch
@@ -155,25 +155,25 @@ class PointMap(nn.Module):
         return self.activate(F.dropout(self.linear(x), dropout, self.training))
 
     def activate(self, x: Tensor) -> Tensor:
-        """Apply norm and activation alone."""
+        """Apply only norm and activation."""
         # Clouds are never padded, so every row of the statistics is a point or an edge.
         return F.leaky_relu(self.norm(x.flatten(0, -2)), self.slope).view(x.shape)
 
 
 def point_maps(widths: Sequence[int], slope: float = 0.0, bias: bool = True) -> nn.Sequential:
-    """Make a `PointMap` from each width to the next."""
+    """Create a `PointMap` from each width to the next."""
     return nn.Sequential(*(PointMap(a, b, slope, bias) for a, b in pairwise(widths)))
 
 
 class LastMaps(nn.Module):
-    """Maps with dropout behind each of them, between the features and the classes of a published network.
+    """Maps with dropout after each of them, between the features and the classes of a published network.
 
     Args:
-        widths: of the input and after each map.
-        dropouts: probability behind each map.
-        slope: of LeakyReLU on negative numbers.
+        widths: widths of the input and after each map.
+        dropouts: probability after each map.
+        slope: slope of LeakyReLU on negative numbers.
         biases: true for maps with a bias.
-        before_norm: dropout between W and the norm, and not behind the activation.
+        before_norm: dropout between W and the norm instead of after the activation.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Point Transformer: attention to nearest neighbours with a weight for each channel, on fewer and fewer points.
+"""Point Transformer: attention to nearest neighbours with a weight per channel, on fewer and fewer points.
 
 Zhao, Jiang, Jia, Torr and Koltun, "Point Transformer", ICCV 2021, arXiv 2012.09164.
 
@@ -19,7 +19,7 @@ from graphbench.nn import BatchNorm, Pooling
 from graphbench_point_clouds.clouds import farthest_points, interpolate, nearest
 from graphbench_point_clouds.model import LastMaps, PointCloudModel, PointMap, Points
 
-#: Points of one stage over those of the next, and stages.
+#: Ratio of the points of one stage to those of the next, and number of stages.
 SHARE, STAGES = 4, 5
 
 
@@ -43,17 +43,17 @@ class VectorAttention(nn.Module):
         self.weigh = nn.Sequential(nn.Linear(dim, dim), nn.ReLU(), nn.Linear(dim, dim))
 
     def forward(self, x: Tensor, offsets: Tensor, neighbours: Tensor) -> Tensor:
-        """Attend: `[T, dim]`.
+        """Return attention outputs `[T, dim]`.
 
         Args:
             x: `[T, dim]`.
             offsets: `p_i - p_j` of the neighbours `[T, k, c]`.
             neighbours: `[T, k]`.
         """
-        # delta goes to scores and to values ("position encoding", section 3.3).
+        # delta is added to scores and values ("position encoding", section 3.3).
         delta = self.place(offsets)
         scores = self.weigh(self.query(x)[:, None] - self.key(x)[neighbours] + delta)
-        # A softmax over the neighbours in each channel, with nothing to scale: there are no dot products.
+        # A softmax over the neighbours in each channel, unscaled since there are no dot products.
         return (scores.softmax(1) * (self.value(x)[neighbours] + delta)).sum(1)
 
 
@@ -63,7 +63,7 @@ class TransformerBlock(nn.Module):
     Args:
         coordinates: c.
         dim: width.
-        num_neighbors: neighbours k, each point among its own.
+        num_neighbors: neighbours k, including the point itself.
     """
 
     def __init__(self, coordinates: int, dim: int, num_neighbors: int) -> None:
@@ -82,7 +82,7 @@ class TransformerBlock(nn.Module):
 
 
 class TransitionDown(nn.Module):
-    """A quarter of the points, far from each other; of each the maximum of a map of its neighbours (figure 4b).
+    """Sample a quarter of the points, far apart, with the maximum of a map of their neighbours (figure 4b).
 
     Args:
         in_dim: input width.
@@ -100,16 +100,16 @@ class TransitionDown(nn.Module):
         sample, rows = farthest_points(points.pos, points.clouds, share=SHARE)
         pos = points.pos[rows]
         near = nearest(pos, sample, points.pos, points.clouds, self.num_neighbors)
-        # Mapped, then gathered: T products in place of S k, and the norm counts each point once.
+        # Map, then gather: T products instead of S k, and the norm counts each point once.
         return replace(points, pos=pos, x=self.map(points.x)[near].amax(1), clouds=sample)
 
 
 class TransitionUp(nn.Module):
-    """Features of fewer points, interpolated, plus those that the points had before, each mapped (figure 4c).
+    """Interpolate features of fewer points and add earlier features of all points, each mapped (figure 4c).
 
     Args:
-        in_dim: width on the fewer points.
-        dim: width on the more, and of the output.
+        in_dim: width for the fewer points.
+        dim: width for the larger set, and of the output.
     """
 
     def __init__(self, in_dim: int, dim: int) -> None:
@@ -117,29 +117,29 @@ class TransitionUp(nn.Module):
         self.fewer, self.more = PointMap(in_dim, dim), PointMap(dim, dim)
 
     def forward(self, fewer: Points, more: Points) -> Points:
-        """Return the more points with new features."""
+        """Return the larger set of points with new features."""
         carried = interpolate(self.fewer(fewer.x), fewer.pos, fewer.clouds, more.pos, more.clouds)
         return replace(more, x=self.more(more.x) + carried)
 
 
 class PointTransformer(PointCloudModel):
-    """Point Transformer (Zhao et al., ICCV 2021) for classes of clouds, and its network for parts in tasks of points.
+    """Point Transformer (Zhao et al., ICCV 2021) for cloud classification, and its part segmentation for point tasks.
 
     Five stages with all points, a quarter of them, a sixteenth and so on, of widths 32, 64, 128, 256 and 512 and one
     block each. Clouds: the mean, maps of 256 and 128. Points: a map of the last stage, then back up with a block on
-    each stage, and a last map of 32, beside which the category enters. The head is one linear map.
+    each stage, and a last map of 32, with the category. The head is one linear map.
 
     Time and memory: `B (N^2 + k N d^2)`, `B (N^2 + k N d)`.
 
     Args:
         spec: the benchmark's description.
-        hidden_dim: width of the first stage; all others are multiples of it, as published at 32.
-        num_neighbors: neighbours k, each point among its own.
-        dropout: probability behind the last maps.
-        use_features: read normals and other features beside the positions.
+        hidden_dim: width of the first stage; all others are multiples of it, as published for 32.
+        num_neighbors: neighbours k, including the point itself.
+        dropout: probability after the last maps.
+        use_features: read normals and other features in addition to positions.
 
     Raises:
-        BadInput: nodes have no position, or an option is out of its range.
+        BadInput: nodes have no position, or an option is out of range.
 
     Examples:
         >>> from graphbench.testing import tiny_batch, tiny_spec

@@ -1,7 +1,7 @@
-"""PointCNN: convolutions over neighbours that a learned matrix weighs and puts in order.
+"""PointCNN: convolutions over neighbours that a learned matrix weights and permutes.
 
 Li, Bu, Sun, Wu, Di and Chen, "PointCNN: Convolution On X-Transformed Points", NeurIPS 2018, arXiv 1801.07791. Sizes are
-those that the authors released in May 2018: with them the parameters are as many as the paper prints.
+those released by the authors in May 2018, which give the number of parameters in the paper.
 
 Legend: T points of all clouds, Q queries, B clouds, k neighbours, c coordinates, m numbers per channel.
 """
@@ -25,8 +25,8 @@ from graphbench_point_clouds.model import PointCloudModel, Points
 class Stage(NamedTuple):
     """A convolution down to fewer points: neighbours, dilation, points and width.
 
-    `num_points` over `share` is the number of its points, 0 keeps the points of the stage before; `width` is in units
-    of `hidden_dim`.
+    The number of its points is `num_points` divided by `share`; 0 keeps the points of the previous stage. `width` is in
+    units of `hidden_dim`.
     """
 
     neighbours: int
@@ -46,12 +46,12 @@ class Return(NamedTuple):
 CLASSES = (Stage(8, 1, 0, 1), Stage(12, 2, 1, 2), Stage(16, 2, 3, 4), Stage(16, 3, 0, 8))
 PARTS = (Stage(8, 1, 0, 1), Stage(12, 2, 1, 1), Stage(16, 2, 2, 2), Stage(16, 6, 6, 4))
 BACK = (Return(16, 6, 2), Return(12, 6, 1), Return(8, 6, 0), Return(8, 4, 0))
-#: Numbers m of the first convolution; others have the fewest that give their width.
+#: m of the first convolution; others use the smallest m that gives their width.
 FIRST_MULTIPLIER = 4
 
 
 class EluMap(nn.Module):
-    """`BatchNorm(ELU(W x))` on the last dimension: the norm comes last, unlike that of `PointMap`, so W has no bias.
+    """`BatchNorm(ELU(W x))` on the last dimension: unlike in `PointMap` the norm comes last, so W has no bias.
 
     Args:
         in_dim: input width.
@@ -89,20 +89,20 @@ class DepthwiseConv(nn.Module):
     def __init__(self, num_neighbors: int, dim: int, multiplier: int) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(num_neighbors, dim, multiplier))
-        nn.init.uniform_(self.weight, -(num_neighbors**-0.5), num_neighbors**-0.5)  # as a linear map of k numbers
+        nn.init.uniform_(self.weight, -(num_neighbors**-0.5), num_neighbors**-0.5)  # as for a linear map of k numbers
 
     def forward(self, x: Tensor) -> Tensor:
-        """Map `[Q, k, dim]` to `[Q, dim m]`, the numbers of a channel side by side."""
+        """Map `[Q, k, dim]` to `[Q, dim m]`; the numbers of a channel are adjacent."""
         return torch.einsum("qij,ijn->qjn", x, self.weight).flatten(1)
 
 
 class XTransform(nn.Module):
-    """The matrix that weighs k neighbours and puts them in order, learned from their places.
+    """The matrix that weights and permutes k neighbours, learned from their places.
 
         X = N(D_2(N(ELU(D_1(N(ELU(W vec([p_1, ..., p_k])))))))
 
     W gives k^2 numbers; D_1 and D_2 are depthwise convolutions that read them as k rows and k channels, with k numbers
-    for each channel, so that the channels of one are the rows of the next; N is batch norm.
+    for each channel, so the channels of one are the rows of the next; N is batch norm.
 
     Args:
         coordinates: c.
@@ -123,7 +123,7 @@ class XTransform(nn.Module):
     def forward(self, offsets: Tensor) -> Tensor:
         """Return `[Q, k, k]` for `p_j - p_i` `[Q, k, c]`, nearest first."""
         k = offsets.shape[1]
-        # W and D read neighbours by their place in the list: the order by distance is part of the input.
+        # W and D depend on the position of neighbours in the list: the order by distance is part of the input.
         x = self.first(offsets.flatten(1)).unflatten(1, (k, k))
         x = self.second_norm(F.elu(self.second(x))).unflatten(1, (k, k))
         return self.third_norm(self.third(x)).unflatten(1, (k, k))
@@ -134,7 +134,7 @@ class XConv(nn.Module):
 
         x_i' = N(ELU(W D(X [d(p_j - p_i), x_j]_j)))
 
-    d is two maps of places, X the matrix of `XTransform`, D a depthwise convolution, with W behind it a separable one.
+    d is two maps of places, X the matrix of `XTransform`, D a depthwise convolution; with W after it, it is separable.
 
     Args:
         coordinates: c.
@@ -142,8 +142,8 @@ class XConv(nn.Module):
         place_dim: width of the maps of places.
         dim: output width.
         num_neighbors: k.
-        dilation: near points per neighbour, of which the nearest counts.
-        multiplier: m of the depthwise convolution; None for the fewest that give `dim` channels.
+        dilation: near points per neighbour; only the nearest is used.
+        multiplier: m of the depthwise convolution; None for the smallest that gives `dim` channels.
     """
 
     def __init__(
@@ -158,7 +158,7 @@ class XConv(nn.Module):
     ) -> None:
         super().__init__()
         both = place_dim + in_dim
-        # Rounded up, so that W never has to make channels out of fewer.
+        # Rounded up, so that W never maps fewer channels to more.
         depth = -(-dim // both) if multiplier is None else multiplier
         self.places = nn.Sequential(EluMap(coordinates, place_dim), EluMap(place_dim, place_dim))
         self.transform = XTransform(coordinates, num_neighbors)
@@ -181,13 +181,13 @@ class XConv(nn.Module):
 
 
 class PointCNN(PointCloudModel):
-    """PointCNN (Li et al., NeurIPS 2018) for classes of clouds, and its network for parts of shapes in tasks of points.
+    """PointCNN (Li et al., NeurIPS 2018) for cloud classification, and its part-segmentation network for point tasks.
 
     Classes, at a width of 48: convolutions of 48, 96, 192 and 384 over 8, 12, 16 and 16 neighbours of dilation 1, 2, 2
     and 3, at all points, 384, 128 and the same 128; maps of 384 and 192, and their mean. Parts, at a width of 256: 256,
     256, 512 and 1,024 of dilation 1, 2, 2 and 6, at all points, 768, 384 and 128; back to 384, 768 and all points, and
-    once more at all, each time beside the former features; two maps of 256. Both put two maps of the
-    position beside the last stage, a quarter as wide. The head is one linear map.
+    again at all, each time concatenated with the earlier features; two maps of 256. Both append two maps of the
+    position, a quarter as wide, to the last stage. The head is one linear map.
 
     Time and memory: `B (N^2 + N m + (N + m) d^2)`, `B (N^2 + N m + (N + m) d)`.
 
@@ -196,11 +196,11 @@ class PointCNN(PointCloudModel):
         hidden_dim: width of the first convolution; all others are multiples of it. 48 for classes, 256 for parts.
         num_points: points of the second convolution; later ones have a third of them, or for parts a half and a sixth.
             384 for classes, 768 for parts.
-        dropout: probability behind the last maps; 0.8 for classes, 0.5 for parts.
-        use_features: read normals and other features beside the positions.
+        dropout: probability after the last maps; 0.8 for classes, 0.5 for parts.
+        use_features: read normals and other features in addition to positions.
 
     Raises:
-        BadInput: nodes have no position, or an option is out of its range.
+        BadInput: nodes have no position, or an option is out of range.
 
     Examples:
         >>> from graphbench.testing import tiny_batch, tiny_spec
@@ -221,7 +221,7 @@ class PointCNN(PointCloudModel):
         super().__init__(spec, 4 * hidden_dim, hidden_dim, use_features)
         c, h, stages = self.coordinates, hidden_dim, CLASSES if self.of_clouds else PARTS
         dims = [h * stage.width for stage in stages]
-        #: Points of each stage; 0 for those of the stage before.
+        #: Points of each stage; 0 for those of the previous stage.
         self.sizes = [max(1, num_points // stage.share) if stage.share else 0 for stage in stages]
         self.features = EluMap(self.feature_dim, _part(h, 2)) if self.feature_dim else None
         start = _part(h, 2) if self.feature_dim else 0
@@ -250,7 +250,7 @@ class PointCNN(PointCloudModel):
         return self.dropout(pooled)
 
     def represent_points(self, points: Points, categories: Tensor) -> Tensor:
-        """Represent points `[T, hidden_dim]`; categories are not read, as published."""
+        """Represent points `[T, hidden_dim]`; categories are ignored, as published."""
         stages = self._stages(points)
         current = stages[-1]
         for conv, fuse, step in zip(self.back, self.fuse, BACK, strict=True):
@@ -260,7 +260,7 @@ class PointCNN(PointCloudModel):
         return self.dropout(self.last(current.x))
 
     def _stages(self, points: Points) -> list[Points]:
-        """Return the points after each stage; the last ones have features of their positions."""
+        """Return the points after each stage; the last ones also have features of their positions."""
         if self.features is not None:
             points = replace(points, x=self.features(points.x))
         stages: list[Points] = []

@@ -1,4 +1,4 @@
-"""PointConv: convolutions whose weights are a function of places, corrected by the density of the points.
+"""PointConv: convolutions whose weights are a function of places, corrected for the density of the points.
 
 Wu, Qi and Fuxin, "PointConv: Deep Convolutional Networks on 3D Point Clouds", CVPR 2019, arXiv 1811.07246.
 
@@ -25,7 +25,7 @@ WEIGHTS = 16
 
 @torch.no_grad()
 def inverse_density(pos: Tensor, clouds: Clouds, bandwidth: float) -> Tensor:
-    """Compute one over the mean of Gaussian kernels at all points of the cloud `[T]`, up to a factor that cancels.
+    """Compute the inverse mean of Gaussian kernels at all points of the cloud `[T]`, up to a factor that cancels.
 
     Args:
         pos: `[T, c]`.
@@ -46,7 +46,7 @@ def inverse_density(pos: Tensor, clouds: Clouds, bandwidth: float) -> Tensor:
 
 
 class DensityConv(nn.Module):
-    """Parts of a convolution (equation 4), in the form that needs little memory (section 3.2).
+    """Parts of a convolution (equation 4), in the memory-efficient form (section 3.2).
 
         x_i' = h(W vec(sum_j s_j u([p_j - p_i, x_j]) w(p_j - p_i)^T)),   s_j = sigmoid(t(d_j / max_j d_j))
 
@@ -56,16 +56,16 @@ class DensityConv(nn.Module):
         coordinates: c.
         in_dim: input width.
         dims: widths of u; the last one is the output width.
-        bandwidth: of the density.
+        bandwidth: bandwidth of the density.
     """
 
     def __init__(self, coordinates: int, in_dim: int, dims: tuple[int, ...], bandwidth: float) -> None:
         super().__init__()
         self.features = point_maps((coordinates + in_dim, *dims))
         self.places = point_maps((coordinates, 8, 8, WEIGHTS))
-        # A slope of 1 is no activation, as the sigmoid follows.
+        # A slope of 1 means no activation, as the sigmoid follows.
         self.scale, self.scale_out = point_maps((1, 16, 8)), PointMap(8, 1, slope=1.0)
-        # W follows the sum over neighbours: [m, width] numbers a point in place of a filter for each neighbour.
+        # Apply W after the sum over neighbours: [m, width] numbers per point instead of a filter per neighbour.
         self.out = PointMap(WEIGHTS * dims[-1], dims[-1])
         self.bandwidth = bandwidth
 
@@ -86,11 +86,11 @@ class DensityConv(nn.Module):
 
 
 class SampledConv(DensityConv):
-    """The convolution at far points over their nearest neighbours.
+    """The convolution at farthest points over their nearest neighbours.
 
     Args:
         coordinates, in_dim, dims, bandwidth: see `DensityConv`.
-        num_points: points of the sample; all of a smaller cloud.
+        num_points: points of the sample; all points of a smaller cloud.
         num_neighbors: neighbours k.
     """
 
@@ -123,7 +123,7 @@ class SampledConv(DensityConv):
 
 
 class WholeConv(DensityConv):
-    """The convolution over all points of a cloud, in offsets from their mean."""
+    """The convolution over all points of a cloud, using offsets from their mean."""
 
     def forward(self, points: Points) -> Tensor:
         """Represent clouds `[B, dims[-1]]`."""
@@ -134,18 +134,18 @@ class WholeConv(DensityConv):
         middle = Pooling("mean")(pos, clouds.cloud_of, clouds.num_clouds)
         offsets = (pos - middle[clouds.cloud_of]).to(points.x.dtype)
         parts = zip(*map(clouds.to_blocks, self.factors(offsets, points.x, share)), strict=True)
-        # Blocks hold clouds by size; argsort puts them back into the order of the batch.
+        # Blocks group clouds by size; argsort restores the order of the batch.
         sums = torch.cat([self.sum_neighbours(features, weights) for features, weights in parts])
         order = torch.cat([block.clouds for block in clouds.blocks]).argsort()
         return self.out(sums[order])
 
 
 class PointConv(PointCloudModel):
-    """PointConv (Wu et al., CVPR 2019) for classes of clouds; its settings for parts were not found.
+    """PointConv (Wu et al., CVPR 2019) for cloud classification; its settings for parts were not found.
 
-    With a width of 64: 512 points with maps of 64, 64 and 128 of 32 neighbours, 128 points with maps of 128, 128 and
-    256 of 64 neighbours, the whole cloud with maps of 256, 512 and 1,024; maps of 512 and 256. Bandwidths are 0.1, 0.2
-    and 0.4. The head is one linear map.
+    With a width of 64: 512 points with maps of 64, 64 and 128 over 32 neighbours, 128 points with maps of 128, 128 and
+    256 over 64 neighbours, the whole cloud with maps of 256, 512 and 1,024; then maps of 512 and 256. Bandwidths are
+    0.1, 0.2 and 0.4. The head is one linear map.
 
     Time and memory: `B (N^2 + N m + m k d^2)`, `B (N^2 + N m + m k d)`.
 
@@ -154,12 +154,12 @@ class PointConv(PointCloudModel):
         hidden_dim: width of the first maps; all others are multiples of it, as published at 64.
         num_points: points of the first sample; the second has a quarter of them.
         num_neighbors: neighbours of the first sample; the second has twice as many.
-        bandwidth: of the first density; the others are twice and four times as wide.
-        dropout: probability behind the last maps.
-        use_features: read normals and other features beside the positions.
+        bandwidth: bandwidth of the first density; the others are twice and four times as wide.
+        dropout: probability after the last maps.
+        use_features: read normals and other features in addition to positions.
 
     Raises:
-        BadInput: nodes have no position, the task is not one of clouds, or an option is out of its range.
+        BadInput: nodes have no position, the task is not a cloud task, or an option is out of range.
 
     Examples:
         >>> from graphbench.testing import tiny_batch, tiny_spec
@@ -184,7 +184,7 @@ class PointConv(PointCloudModel):
         super().__init__(spec, 4 * hidden_dim, 4 * hidden_dim, use_features)
         if not self.of_clouds:
             raise BadInput(
-                f"PointConv is here for tasks of whole clouds, and {spec.name} is {spec.task}. Take PointNetPlusPlus."
+                f"PointConv is only for tasks of whole clouds, and {spec.name} is {spec.task}. Use PointNetPlusPlus."
             )
         c, h, start = self.coordinates, hidden_dim, self.feature_dim
         fewer = max(1, num_points // 4)

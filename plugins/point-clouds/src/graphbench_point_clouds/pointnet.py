@@ -20,11 +20,11 @@ from graphbench_point_clouds.model import LastMaps, PointCloudModel, Points, poi
 
 
 class TNet(nn.Module):
-    """A matrix for each cloud: maps of points, their maximum, maps of clouds. It starts as the identity.
+    """Compute a matrix for each cloud from maps of points, their maximum, and maps of clouds; initially the identity.
 
     Args:
         dim: rows and columns d of the matrix.
-        width: of the first map; the others have 2, 16, 8 and 4 times as much, as published at 64.
+        width: width of the first map; the others are 2, 16, 8 and 4 times as wide, as published for 64.
 
     Examples:
         >>> alignment = TNet(3, 8).eval()
@@ -44,7 +44,7 @@ class TNet(nn.Module):
     def forward(self, x: Tensor, cloud_of: Tensor, num_clouds: int) -> Tensor:
         """Return matrices `[B, d, d]` for rows `[T, d]`."""
         pooled = Pooling("max")(self.point_maps(x), cloud_of, num_clouds)
-        # `out` begins with zeros: at first every cloud is left as it is.
+        # `out` is initialised with zeros, so clouds are unchanged at first.
         change = self.out(self.cloud_maps(pooled)).view(-1, self.dim, self.dim)
         return change + torch.eye(self.dim, dtype=change.dtype, device=change.device)
 
@@ -61,25 +61,25 @@ def orthogonality(matrices: Tensor) -> Tensor:
 
 
 class PointNet(PointCloudModel):
-    """PointNet (Qi et al., CVPR 2017) for classes of clouds, and its network for parts of shapes in tasks of points.
+    """PointNet (Qi et al., CVPR 2017) for cloud classification, and its part-segmentation network for point tasks.
 
     With a width of 64, clouds: T-net of 3, maps of 64 and 64, T-net of 64, maps of 64, 128 and 1,024, the maximum, maps
-    of 512 and 256. Points: T-net of 3, maps of 64, 128 and 128, T-net of 128, maps of 512 and 2,048, the maximum beside
-    the features of each point after every map and the category, maps of 256, 256 and 128. The head is one linear map.
+    of 512 and 256. Points: T-net of 3, maps of 64, 128 and 128, T-net of 128, maps of 512 and 2,048; the maximum, each
+    point's features after every map and the category; maps of 256, 256 and 128. The head is one linear map.
 
     Time and memory: `B (N d^2 + d^3)`, `B (N d + d^2)`.
 
     Args:
         spec: the benchmark's description.
-        hidden_dim: width of the first maps; all others are multiples of it, as published at 64.
-        dropout: probability behind the last maps; 0.3 for clouds, 0.2 for points in the released code.
-        input_transform: align positions by a T-net.
-        feature_transform: align features by a T-net.
-        orthogonality: factor of the penalty that keeps the alignment of features close to a rotation; 0 for none.
-        use_features: read normals and other features beside the positions.
+        hidden_dim: width of the first maps; all others are multiples of it, as published for 64.
+        dropout: probability after the last maps; 0.3 for clouds, 0.2 for points in the released code.
+        input_transform: align positions with a T-net.
+        feature_transform: align features with a T-net.
+        orthogonality: factor of the penalty that keeps the feature alignment close to a rotation; 0 for none.
+        use_features: read normals and other features in addition to positions.
 
     Raises:
-        BadInput: nodes have no position, or an option is out of its range.
+        BadInput: nodes have no position, or an option is out of range.
 
     Examples:
         >>> from graphbench.testing import tiny_batch, tiny_spec
@@ -133,13 +133,13 @@ class PointNet(PointCloudModel):
             matrices = self.align_features(x, clouds.cloud_of, clouds.num_clouds)
             x = clouds.transform(x, matrices)
             if self.orthogonality:
-                # Of the feature alignment alone, as in the paper: 64 x 64 numbers have far more freedom than 3 x 3.
+                # Only for the feature alignment, as in the paper: 64 x 64 numbers have far more freedom than 3 x 3.
                 points.penalties.append(self.orthogonality * orthogonality(matrices))
         states += [x := layer(x) for layer in self.after]
         return Pooling("max")(x, clouds.cloud_of, clouds.num_clouds), states
 
     def _align(self, points: Points) -> Tensor:
-        """Turn positions `[T, c]` by their T-net, and put the features beside them."""
+        """Transform positions `[T, c]` with their T-net, and append the features."""
         x = points.features
         if self.align_input is None:
             return x

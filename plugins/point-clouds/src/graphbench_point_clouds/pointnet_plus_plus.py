@@ -1,4 +1,4 @@
-"""PointNet++: PointNet on balls around fewer and fewer points, and interpolation back onto all of them.
+"""PointNet++: PointNet on balls around fewer and fewer points, and interpolation back to all points.
 
 Qi, Yi, Su and Guibas, "PointNet++: Deep Hierarchical Feature Learning on Point Sets in a Metric Space", NeurIPS 2017,
 arXiv 1706.02413.
@@ -22,7 +22,7 @@ from graphbench_point_clouds.model import LastMaps, PointCloudModel, Points, poi
 
 
 class SetAbstraction(nn.Module):
-    """Far points, and of each the maximum of maps of the ball around it, in offsets from it.
+    """Sample farthest points and compute, for each, the maximum of maps over the ball around it, using offsets.
 
         x_i' = max_j MLP([p_j - p_i, x_j])  over points j in the ball around p_i
 
@@ -30,8 +30,8 @@ class SetAbstraction(nn.Module):
         coordinates: c.
         in_dim: input width.
         dims: width after each map.
-        num_points: points of the sample; all of a smaller cloud.
-        radius: of the balls.
+        num_points: points of the sample; all points of a smaller cloud.
+        radius: radius of the balls.
         num_neighbors: points k of each ball.
     """
 
@@ -47,14 +47,14 @@ class SetAbstraction(nn.Module):
         sample, rows = farthest_points(points.pos, points.clouds, self.num_points)
         pos = points.pos[rows]
         ball = nearest(pos, sample, points.pos, points.clouds, self.num_neighbors, self.radius)
-        # In the precision of the data: the difference of close points is lost in bfloat16.
+        # In the precision of the data: bfloat16 would lose the difference of close points.
         offsets = (points.pos[ball] - pos[:, None]).to(points.x.dtype)
         x = self.maps(torch.cat([offsets, points.x[ball]], dim=-1)).amax(1)
         return replace(points, pos=pos, x=x, clouds=sample)
 
 
 class WholeCloud(nn.Module):
-    """The maximum of maps of all points of a cloud `[B, dims[-1]]`: the last set abstraction.
+    """The maximum of maps over all points of a cloud `[B, dims[-1]]`: the last set abstraction.
 
     Args:
         in_dim: width of positions and features.
@@ -74,24 +74,24 @@ class PointNetPlusPlus(PointCloudModel):
     """PointNet++ with balls of one size (SSG; Qi et al., NeurIPS 2017), for clouds and for points.
 
     With a width of 64, maps of 64, 64 and 128 in balls around 512 points, of 128, 128 and 256 around 128 points, of
-    256, 512 and 1,024 of the whole cloud. Clouds: maps of 512 and 256. Points: back by interpolation from the nearest
-    three, each time beside the former features, with maps of 256 and 256, 256 and 128, three of 128,
+    256, 512 and 1,024 over the whole cloud. Clouds: maps of 512 and 256. Points: interpolation back from the nearest
+    three points, each time concatenated with the earlier features, with maps of 256 and 256, 256 and 128, three of 128,
     and a last one of 128. The head is one linear map.
 
     Time and memory: `B (N m + N d^2 + m k d^2)`, `B (N m + N d + m k d)`.
 
     Args:
         spec: the benchmark's description.
-        hidden_dim: width of the first maps; all others are multiples of it, as published at 64.
-        radius: of the balls, first and second; in the units of clouds of radius 1.
+        hidden_dim: width of the first maps; all others are multiples of it, as published for 64.
+        radius: radii of the first and second balls, for clouds of radius 1.
         num_points: points of the first sample; the second has a quarter of them.
         num_neighbors: points of the first balls.
-        dropout: probability behind the last maps.
-        use_features: read normals and other features beside the positions.
+        dropout: probability after the last maps.
+        use_features: read normals and other features in addition to positions.
         num_far_neighbors: points of the second balls.
 
     Raises:
-        BadInput: nodes have no position, or an option is out of its range.
+        BadInput: nodes have no position, or an option is out of range.
 
     Examples:
         >>> from graphbench.testing import tiny_batch, tiny_spec
@@ -137,7 +137,7 @@ class PointNetPlusPlus(PointCloudModel):
         """Represent points `[T, 2 hidden_dim]`."""
         near = self.near(points)
         far = self.far(near)
-        # From one point, the whole cloud, to 128: interpolation is a copy.
+        # From one point (the whole cloud) to 128: interpolation is a copy.
         shared = self.whole(far).index_select(0, far.clouds.cloud_of)
         far = replace(far, x=self.onto_far(torch.cat([shared, far.x], dim=1)))
         near = replace(near, x=self.onto_near(torch.cat([_interpolate(far, near), near.x], dim=1)))

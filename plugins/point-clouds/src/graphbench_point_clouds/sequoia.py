@@ -5,7 +5,7 @@ Long-Range Interactions", TMLR 2024, https://openreview.net/forum?id=qH4YFMyhce.
 learned.
 
 Legend: T points of all clouds, B clouds, n nodes of a level of all clouds, m of the level below, k siblings, H heads, D
-the width of a head, c coordinates. Level 0 are the points, the last one the roots.
+the width of a head, c coordinates. Level 0 contains the points, the last one the roots.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from graphbench_point_clouds.clouds import nearest
 from graphbench_point_clouds.hierarchy import Level, build_levels, replace_repeats
 from graphbench_point_clouds.model import LastMaps, PointCloudModel, PointMap, Points
 
-#: Each level is so many times as wide as the one below.
+#: Ratio of the width of each level to that of the level below.
 EXPANSION = 2
-#: Most bits that the number of a cell in its cloud may have.
+#: Maximum bits of the number of a cell in its cloud.
 CELL_BITS = 40
 
 
 class Place(nn.Module):
-    """Summand of keys and values of every head from an offset: `W' ReLU(BatchNorm(W (p_i - p_j) + b)) + b'`.
+    """Offset-dependent summand of keys and values of every head: `W' ReLU(BatchNorm(W (p_i - p_j) + b)) + b'`.
 
     Args:
         coordinates: c.
@@ -55,7 +55,7 @@ def to_siblings(q: Tensor, k: Tensor, v: Tensor, place: Tensor, siblings: Tensor
         q: queries `[n, H, D]`.
         k: keys `[n, H, D]`.
         v: values `[n, H, D]`.
-        place: of the offsets, the same for all heads `[n, k, D]`.
+        place: summands of the offsets, the same for all heads `[n, k, D]`.
         siblings: `[n, k]`.
         scale: divisor of scores.
 
@@ -68,14 +68,14 @@ def to_siblings(q: Tensor, k: Tensor, v: Tensor, place: Tensor, siblings: Tensor
 
 
 def to_children(q: Tensor, k: Tensor, v: Tensor, place: Tensor, parent: Tensor, scale: float) -> Tensor:
-    """Attend from each node to its children, as `to_siblings`, with scores divided by their number as well.
+    """Attend from each node to its children, as in `to_siblings`, with scores also divided by their number.
 
     Args:
         q: queries `[n, H, D]`.
         k: keys of the level below `[m, H, D]`.
         v: values of the level below `[m, H, D]`.
-        place: of the offsets of the level below `[m, D]`.
-        parent: node that each of the level below belongs to `[m]`.
+        place: summands of the offsets of the level below `[m, D]`.
+        parent: parent of each node of the level below `[m]`.
         scale: divisor of scores.
 
     Returns:
@@ -98,15 +98,15 @@ class FamilyAttention(nn.Module):
 
         y = w_1 parent + w_2 children + w_3 siblings,  w = softmax(mix)
 
-    Queries, keys and values are linear on each level, without bias; those of children and of the parent are mapped once
-    more, to the width of the query. With one parent there is nothing to choose: it gives its value and its place.
-    Points have no children, roots neither a parent nor siblings.
+    Queries, keys and values are linear maps on each level, without bias; those of children and of the parent are mapped
+    again, to the width of the query. A node has only one parent, so the parent contributes its value and place without
+    attention. Points have no children; roots have neither a parent nor siblings.
 
     Args:
         coordinates: c.
         dims: width of each level.
         num_heads: heads H.
-        num_siblings: siblings k, the node itself among them.
+        num_siblings: siblings k, including the node itself.
         outputs: levels with queries.
     """
 
@@ -136,7 +136,7 @@ class FamilyAttention(nn.Module):
         """Attend from each level of `outputs`: `[n, dims[level]]`.
 
         Args:
-            x: features of these levels and of those beside them.
+            x: features of these levels and of adjacent ones.
             levels: the trees.
         """
         key = {int(i): linear(x[int(i)]) for i, linear in self.key.items()}
@@ -151,7 +151,7 @@ class FamilyAttention(nn.Module):
                 values = self._heads(self.value_down[name](value[i + 1]))
                 parts.append(weights[0] * (values[level.parent] + place[:, None]))
                 place = self.sibling_place[name](level.pos[:, None] - level.pos[level.siblings], dtype)
-                # Scores are divided by the number of siblings, too, as those of children by theirs.
+                # Scores are also divided by the number of siblings, as those of children by theirs.
                 same, scale = (self._heads(key[i]), self._heads(value[i])), self.scale * self.num_siblings
                 parts.append(weights[2] * to_siblings(query, *same, place, level.siblings, scale))
             if name in self.value_up:
@@ -168,7 +168,7 @@ class FamilyAttention(nn.Module):
 
 
 class TreeBlock(nn.Module):
-    """A map and attention to the family, with batch norms, and with a residual a second map.
+    """A map and attention to the family, with batch norms; with a residual also a second map.
 
         y = ReLU(BatchNorm(family(ReLU(BatchNorm(W x)))))
         x' = ReLU(x + BatchNorm(W' y))  with a residual, else y
@@ -178,8 +178,8 @@ class TreeBlock(nn.Module):
         dims: width of each level.
         num_heads: heads.
         num_siblings: siblings.
-        outputs: levels that get new features; those beside them are read.
-        residual: the second line.
+        outputs: levels that get new features; adjacent levels are read.
+        residual: use the second line.
     """
 
     def __init__(
@@ -210,38 +210,38 @@ class TreeBlock(nn.Module):
 
 
 class PointSequoia(PointCloudModel):
-    """Sequoia (Trang et al., TMLR 2024) for classes of clouds, and its network for parts in tasks of points.
+    """Sequoia (Trang et al., TMLR 2024) for cloud classification, and its part-segmentation network for point tasks.
 
     The box of each cloud is the root of a tree: it is divided into cells, these into smaller ones, and the smallest
-    hold the points; each level is twice as wide as the one below. A point starts, for classes, as the maximum of a
-    linear map of its neighbours' offsets, for parts as a map of its features and position, a cell as a map of the
-    maximum of its children. In every layer a node takes from its parent, its children and its siblings, which are the
-    nearest nodes of its level. Clouds: a map of the root. Points: a map of the point beside its category, with layer
-    norm. The head is one linear map.
+    contain the points; each level is twice as wide as the one below. The initial features of a point are, for classes,
+    the maximum of a linear map of its neighbours' offsets, for parts a map of its features and position; those of a
+    cell are a map of the maximum of its children. In every layer a node attends to its parent, its children and its
+    siblings, the nearest nodes of its level. Clouds: a map of the root. Points: a map of the point and its category,
+    with layer norm. The head is one linear map.
 
-    Parts without influence are left out: in the last layers the levels that the root, or the points, do not see, and
-    everywhere the choice among one parent. The released code counts the middles of cells from the origin, and
-    pools cells in the order of a hash, mostly into cells that do not hold them; here middles lie in their cells, and
-    cells are pooled into their parents. Its layers compute the second map and the residual but return their input,
-    as here without `residual`.
+    Parts without influence are omitted: levels in the last layers that do not reach the root (or the points), and
+    attention to the single parent. The released code measures cell centres from the origin, and pools cells in the
+    order of a hash, mostly into cells that do not contain them; here centres are in their cells, and cells are pooled
+    into their parents. Its layers compute the second map and the residual but return their input, as here without
+    `residual`.
 
     Time and memory: `B (N^2 + k N d^2 + L N d (d + k))`, `B (N^2 + L k N d)`.
 
     Args:
         spec: the benchmark's description.
-        hidden_dim: width of points; all others are multiples of it, as published at 128.
+        hidden_dim: width of points; all others are multiples of it, as published for 128.
         num_layers: layers.
         num_heads: heads; must divide `hidden_dim`.
-        depth: levels of cells, the box of the cloud among them.
+        depth: levels of cells, including the box of the cloud.
         divide: cells along each axis that a cell is divided into.
-        num_neighbors: neighbours that start a point in tasks of clouds, the point itself among them.
-        num_siblings: siblings k, the node itself among them.
+        num_neighbors: neighbours for the initial features of a point in cloud tasks, including the point itself.
+        num_siblings: siblings k, including the node itself.
         residual: a second map in each layer, and a residual around the layer.
-        dropout: probability behind the last map.
-        use_features: read normals and other features beside the positions.
+        dropout: probability after the last map.
+        use_features: read normals and other features in addition to positions.
 
     Raises:
-        BadInput: nodes have no position, or an option is out of its range.
+        BadInput: nodes have no position, or an option is out of range.
 
     Examples:
         >>> from graphbench.testing import tiny_batch, tiny_spec
@@ -250,7 +250,7 @@ class PointSequoia(PointCloudModel):
         torch.Size([4, 32])
     """
 
-    # Padded to the most that there can be, cells would enter the batch norms.
+    # If cells were padded to their largest possible number, padding would enter the batch norms.
     waits_for_device = "how many cells hold points is read, once for all levels and layers"
 
     def __init__(
@@ -324,7 +324,7 @@ class PointSequoia(PointCloudModel):
 
 
 def _outputs(top: int, num_layers: int, of_clouds: bool) -> list[range]:
-    """Return the output levels of each layer: the root, or the points, of the last, one more of each before it."""
+    """Return the output levels of each layer: the root (or points) for the last, one more for each earlier layer."""
     reach = range(num_layers)[::-1]
     return [range(max(top - i, 0), top + 1) if of_clouds else range(min(i, top) + 1) for i in reach]
 
@@ -334,12 +334,12 @@ def _check_cells(depth: int, divide: int, coordinates: int) -> None:
     if (depth - 1) * coordinates * math.log2(divide) > CELL_BITS:
         raise BadInput(
             f"depth={depth} and divide={divide} make {divide}^{depth - 1} cells along each of {coordinates} axes, more "
-            f"than 2^{CELL_BITS} in all. Take a smaller depth or divide: points are apart in far fewer cells."
+            f"than 2^{CELL_BITS} in total. Use a smaller depth or divide: far fewer cells separate the points."
         )
 
 
 def _start_released(module: nn.Module) -> None:
-    """Initialise as the released network for classes: normal by He et al. (2015), biases zero."""
+    """Initialise as in the released classification network: normal as in He et al. (2015), biases zero."""
     if isinstance(module, nn.Linear):
         nn.init.kaiming_normal_(module.weight)
         if module.bias is not None:

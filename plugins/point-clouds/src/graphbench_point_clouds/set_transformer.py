@@ -1,9 +1,9 @@
-"""Set Transformer: attention of all points through a few inducing points, pooled by attention of a learned seed.
+"""Set Transformer: attention of all points via a few inducing points, pooled by attention of a learned seed.
 
 Lee, Lee, Kim, Kosiorek, Choi and Teh, "Set Transformer: A Framework for Attention-based Permutation-Invariant Neural
 Networks", ICML 2019, arXiv 1810.00825.
 
-Legend: T points of all clouds, B clouds, N points of the largest one, M queries.
+Legend: T points of all clouds, B clouds, N points of the largest cloud, M queries.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ class AttentionBlock(nn.Module):
     """`MAB(X, Y) = H + ReLU(W_O H)`, `H = W_Q X + attention(W_Q X, W_K Y, W_V Y)` (equations 6 and 7).
 
     As in the released code, there are no layer norms, the residual is the mapped query, and scores are divided by the
-    root of the whole width.
+    square root of the total width.
 
     Args:
         query_dim: width of X.
-        dim: width of Y, which may be another for the first block, and of the output.
+        dim: width of Y, which may differ for the first block, and of the output.
         num_heads: heads; must divide `dim`.
         key_dim: width of Y; None for `dim`.
     """
@@ -39,21 +39,21 @@ class AttentionBlock(nn.Module):
         self.num_heads = num_heads
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        """Attend: `[b, m, dim]` of queries `[b, m, query_dim]` and keys `[b, n, key_dim]`."""
+        """Return `[b, m, dim]` for queries `[b, m, query_dim]` and keys `[b, n, key_dim]`."""
         query = self.query(x)
         q, k, v = (
             part.unflatten(-1, (self.num_heads, -1)).transpose(1, 2) for part in (query, self.key(y), self.value(y))
         )
-        mixed = attend(q / self.num_heads**0.5, k, v)  # attend divides by the root of the width of a head
+        mixed = attend(q / self.num_heads**0.5, k, v)  # attend divides by the root of the head width
         x = query + mixed.transpose(1, 2).flatten(2)
         return x + self.out(x).relu()
 
 
 def learned_set(count: int, dim: int) -> Tensor:
-    """Draw points `[count, dim]` to learn, uniform within `sqrt(6 / (count dim + dim))`.
+    """Draw learnable points `[count, dim]`, uniform within `sqrt(6 / (count dim + dim))`.
 
-    That is Xavier's rule on a tensor `[1, count, dim]`, whose first axis it takes for the input, as in the released
-    code; on `[count, dim]` it would give larger ones.
+    This is Xavier's rule for a tensor `[1, count, dim]` with the first axis as input, as in the released code; for
+    `[count, dim]` values would be larger.
     """
     return nn.init.xavier_uniform_(torch.empty(1, count, dim))[0]
 
@@ -80,11 +80,11 @@ class InducedBlock(nn.Module):
 
 
 class SetTransformer(PointCloudModel):
-    """Set Transformer (Lee et al., ICML 2019) as it classifies point clouds: induced blocks, and a seed that pools.
+    """Set Transformer (Lee et al., ICML 2019) for classifying point clouds: induced blocks, pooled by a seed.
 
-    Clouds: blocks, dropout, attention of one seed to all points (PMA), dropout. Points, not in the
-    paper: their representation after the blocks beside that of the cloud and the category, mapped once. The head is
-    one linear map.
+    Clouds: blocks, dropout, attention of one seed to all points (PMA), dropout. Points (not in the paper): their
+    representation after the blocks, concatenated with that of the cloud and the category, mapped once. The head is one
+    linear map.
 
     Time and memory: `B L ((N + m) d^2 + N m (d + H))`, `B L ((N + m) d + H N m)`.
 
@@ -94,11 +94,11 @@ class SetTransformer(PointCloudModel):
         num_layers: induced blocks.
         num_heads: heads; must divide `hidden_dim`.
         num_inducing: inducing points of each block.
-        dropout: probability before and behind the pooling.
-        use_features: read normals and other features beside the positions.
+        dropout: probability before and after pooling.
+        use_features: read normals and other features in addition to positions.
 
     Raises:
-        BadInput: nodes have no position, or an option is out of its range.
+        BadInput: nodes have no position, or an option is out of range.
 
     Examples:
         >>> from graphbench.testing import tiny_batch, tiny_spec
@@ -143,7 +143,7 @@ class SetTransformer(PointCloudModel):
 
     def _states(self, points: Points) -> list[Tensor]:
         """Run the layers: `[b, n, hidden_dim]` for each block of clouds of one size."""
-        # Clouds of a block have one size, so attention needs no mask.
+        # Clouds of a block have equal sizes, so attention needs no mask.
         states = points.clouds.to_blocks(points.features)
         for layer in self.layers:
             states = [layer(x) for x in states]
@@ -153,7 +153,7 @@ class SetTransformer(PointCloudModel):
         """Pool each cloud by attention of the seed `[B, hidden_dim]`."""
         parts = []
         for x in states:
-            # The paper's PMA maps x by a feed-forward network first; the released code does not.
+            # The paper's PMA first applies a feed-forward network to x; the released code does not.
             pooled = self.pool(self.seed.expand(len(x), -1, -1), self.dropout(x))
             parts.append(pooled.squeeze(1))
         order = torch.cat([block.clouds for block in clouds.blocks]).argsort()

@@ -1,7 +1,7 @@
-"""Vector neurons: features that are lists of vectors in space, and maps that turn with them.
+"""Vector neurons: features that are lists of vectors in space, and rotation-equivariant maps of them.
 
 Deng, Litany, Duan, Poulenard, Tagliasacchi and Guibas, "Vector Neurons: A General Framework for SO(3)-Equivariant
-Networks", ICCV 2021, arXiv 2104.12229. Turning the cloud turns every vector: f(X R) = f(X) R.
+Networks", ICCV 2021, arXiv 2104.12229. Rotating the cloud rotates every vector: f(X R) = f(X) R.
 
 Legend: T points of all clouds, B clouds, k neighbours; features are `[..., channels, 3]`.
 """
@@ -22,19 +22,19 @@ _EPSILON = 1e-6
 
 
 def check_space(model: str, spec: BenchmarkSpec) -> None:
-    """Check for three dimensions.
+    """Check that nodes have three coordinates.
 
     Raises:
-        BadInput: nodes have another number of coordinates.
+        BadInput: nodes have a different number of coordinates.
     """
     if spec.coordinates != 3:
         raise BadInput(
-            f"{model} turns with clouds in space: it needs 3 coordinates, and {spec.name} has {spec.coordinates}."
+            f"{model} rotates with clouds in space: it needs 3 coordinates, but {spec.name} has {spec.coordinates}."
         )
 
 
 def to_single(x: Tensor) -> Tensor:
-    """Convert to single precision at least: squares of short vectors, and quotients by them, exceed float16."""
+    """Convert to at least single precision: squares of short vectors, and quotients by them, exceed float16."""
     return x if x.dtype.itemsize > 2 else x.float()
 
 
@@ -52,7 +52,7 @@ class VectorMap(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map `[..., in_dim, 3]` to `[..., dim, 3]`."""
-        # On channels alone, and without a bias, which would not turn: so it commutes with rotations.
+        # Acts on channels only, without a bias, which would not rotate: so it commutes with rotations.
         return self.linear(x.transpose(-1, -2)).transpose(-1, -2)
 
 
@@ -70,36 +70,36 @@ class VectorNorm(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Normalise `[..., dim, 3]`."""
         exact = to_single(x)
-        length = (exact.square().sum(-1) + _EPSILON**2).sqrt() + _EPSILON  # differentiable at zero, too
+        length = (exact.square().sum(-1) + _EPSILON**2).sqrt() + _EPSILON  # also differentiable at zero
         scaled = self.norm(length.to(x.dtype).flatten(0, -2)).view(length.shape)
         return (exact * (scaled / length)[..., None]).to(x.dtype)
 
 
 def rectify(x: Tensor, direction: Tensor, slope: float) -> Tensor:
-    """Apply ReLU to vectors: drop the part against a direction (vector neurons, equations 5 and 6).
+    """Apply ReLU to vectors: remove the component against a direction (vector neurons, equations 5 and 6).
 
     Args:
         x: `[..., dim, 3]`.
-        direction: of each channel, or one for all.
-        slope: share of that part that is kept.
+        direction: direction of each channel, or one for all.
+        slope: share of that component to keep.
 
     Examples:
         >>> rectify(torch.tensor([[1.0, -2.0, 0.0]]), torch.tensor([[0.0, 1.0, 0.0]]), 0.5).round(decimals=4)
         tensor([[ 1., -1.,  0.]])
     """
     exact, ahead = to_single(x), to_single(direction)
-    # The direction is not of length 1, hence the division by its square below.
+    # The direction does not have length 1, hence the division by its square below.
     along = (exact * ahead).sum(-1, keepdim=True).clamp(max=0)
     return (exact - (1 - slope) * along / (ahead.square().sum(-1, keepdim=True) + _EPSILON) * ahead).to(x.dtype)
 
 
 class VectorReLU(nn.Module):
-    """A map of vectors, its batch norm, and a rectifier whose directions are another map.
+    """A map of vectors, its batch norm, and a rectifier whose directions come from another map.
 
     Args:
         in_dim: input channels.
         dim: output channels.
-        slope: of the rectifier.
+        slope: slope of the rectifier.
         shared: one direction for all channels.
     """
 
@@ -115,7 +115,7 @@ class VectorReLU(nn.Module):
 
 
 class VectorPool(nn.Module):
-    """One vector a channel out of those of k neighbours or of all points of a cloud.
+    """Pool the vectors of k neighbours, or of all points of a cloud, into one vector per channel.
 
     Args:
         dim: channels.
@@ -131,7 +131,7 @@ class VectorPool(nn.Module):
         """Pool `[T, k, dim, 3]` to `[T, dim, 3]`."""
         if self.direction is None:
             return x.mean(1)
-        # A choice has no gradient: directions stay as they were drawn, here as in the released code.
+        # A choice has no gradient: directions keep their initial values, as in the released code.
         chosen = (x * self.direction(x)).sum(-1).argmax(1)
         return x.gather(1, chosen[:, None, :, None].expand(-1, 1, -1, 3)).squeeze(1)
 
@@ -142,7 +142,7 @@ class VectorPool(nn.Module):
         reach = (x * self.direction(x)).sum(-1)
         highest = Pooling("max")(reach, cloud_of, num_clouds)[cloud_of]
         row = torch.arange(len(x), device=x.device)[:, None].expand_as(reach)
-        # The first row among equals, as argmax takes it.
+        # The first row among equals, as chosen by argmax.
         candidate = torch.where(reach == highest, row, len(x))
         none = torch.full((num_clouds, x.shape[1]), len(x), device=x.device)
         first = none.scatter_reduce(0, cloud_of[:, None].expand_as(row), candidate, "amin")
@@ -155,11 +155,11 @@ def cloud_means(x: Tensor, cloud_of: Tensor, num_clouds: int) -> Tensor:
 
 
 class Frames(nn.Module):
-    """Three vectors of each point that turn with the cloud; coordinates in them do not (equation 12).
+    """Three vectors of each point that rotate with the cloud; coordinates with respect to them do not (equation 12).
 
     Args:
         dim: channels.
-        slope: of the rectifiers.
+        slope: slope of the rectifiers.
     """
 
     def __init__(self, dim: int, slope: float) -> None:
@@ -196,5 +196,5 @@ def edge_vectors(x: Tensor, neighbours: Tensor, cross: bool = False) -> Tensor:
 
 
 def add_mean(x: Tensor, cloud_of: Tensor, num_clouds: int) -> Tensor:
-    """Put vectors `[T, dim, 3]` beside their mean over the cloud: `[T, 2 dim, 3]`."""
+    """Concatenate vectors `[T, dim, 3]` with their mean over the cloud: `[T, 2 dim, 3]`."""
     return torch.cat([x, cloud_means(x, cloud_of, num_clouds)[cloud_of]], dim=1)

@@ -36,16 +36,16 @@ _RELU = 0.0
 
 
 def channels(width: int) -> int:
-    """Return the vectors in place of `width` numbers: a third, at least one."""
+    """Return the number of vectors that replace `width` numbers: a third, at least one."""
     return max(1, width // 3)
 
 
 class VectorTNet(nn.Module):
-    """Vectors of a whole cloud `[B, dim, 3]`, concatenated to each point where PointNet aligns.
+    """Vectors of a whole cloud `[B, dim, 3]`, concatenated to each point in place of PointNet's alignment.
 
     Args:
         dim: channels of points and of the result.
-        width: of PointNet's first map; a third of it, and of 2, 16, 8 and 4 times as much, are the channels here.
+        width: width of PointNet's first map; the channels here are a third of 1, 2, 16, 8 and 4 times this width.
         pooling: mean or max.
     """
 
@@ -66,25 +66,25 @@ class VectorTNet(nn.Module):
 
 
 class VNPointNet(PointCloudModel):
-    """VN-PointNet (Deng et al., ICCV 2021) for classes of clouds, and its network for parts in tasks of points.
+    """VN-PointNet (Deng et al., ICCV 2021) for cloud classification, and its part-segmentation network for point tasks.
 
     Only positions are read, first as differences, places and cross products of nearest neighbours. Everything up to the
-    invariants turns with the cloud, so that no rotation about the origin changes the result; clouds are centred.
+    invariants rotates with the cloud, so the result is invariant to rotations about the origin; clouds are centred.
     Channels are a third of PointNet's widths, as in the released code. The head is one linear map.
 
     Time and memory: `B (N^2 + k N d^2)`, `B (N^2 + k N d)`.
 
     Args:
         spec: the benchmark's description.
-        hidden_dim: width of PointNet's first maps; all others are multiples of it, as published at 64.
+        hidden_dim: width of PointNet's first maps; all others are multiples of it, as published for 64.
         num_neighbors: neighbours k of the first map.
         pooling: mean, or max along learned directions.
-        dropout: probability in the last maps: for clouds between the second one and its norm, 0.4 in the released
-            code; for points behind each but the last, 0 there.
-        feature_transform: vectors of the whole cloud beside each point, in place of PointNet's T-net.
+        dropout: probability in the last maps: for clouds between the second one and its norm (0.4 in the released
+            code), for points after each except the last (0 there).
+        feature_transform: concatenate vectors of the whole cloud to each point, instead of PointNet's T-net.
 
     Raises:
-        BadInput: nodes have no position in space, or an option is out of its range.
+        BadInput: nodes have no position in space, or an option is out of range.
 
     Examples:
         >>> from graphbench.testing import tiny_batch, tiny_spec
@@ -116,7 +116,7 @@ class VNPointNet(PointCloudModel):
         self.before = nn.ModuleList(VectorReLU(a, b, _RELU) for a, b in zip(ins, before, strict=False))
         self.align = VectorTNet(before[-1], h, pooling) if feature_transform else None
         self.middle = VectorReLU(before[-1] * (2 if feature_transform else 1), middle, _RELU)
-        # A norm without a rectifier behind the last map, as in the released code.
+        # A norm without a rectifier after the last map, as in the released code.
         self.wide, self.wide_norm = VectorMap(middle, wide), VectorNorm(wide)
         self.frames = Frames(2 * wide, _RELU)
         if self.of_clouds:
@@ -146,7 +146,7 @@ class VNPointNet(PointCloudModel):
         states.append(x := self.middle(x))
         x = add_mean(self.wide_norm(self.wide(x)), clouds.cloud_of, clouds.num_clouds)
         frames = self.frames(x)
-        # From here on numbers do not turn, and plain maxima and maps are safe.
+        # From here on numbers are invariant, and plain maxima and maps are safe.
         invariants = [project(state, frames) for state in (*states, x)]
         return Pooling("max")(invariants[-1], clouds.cloud_of, clouds.num_clouds), invariants
 
@@ -172,23 +172,23 @@ class VectorEdgeConv(nn.Module):
 
 
 class VNDGCNN(PointCloudModel):
-    """VN-DGCNN (Deng et al., ICCV 2021) for classes of clouds, and its network for parts in tasks of points.
+    """VN-DGCNN (Deng et al., ICCV 2021) for cloud classification, and its part-segmentation network for point tasks.
 
-    Only positions are read. Everything up to the invariants turns with the cloud, so that no rotation about the origin
-    changes the result; clouds are centred. Channels are a third of DGCNN's widths, as in the released code. The
+    Only positions are read. Everything up to the invariants rotates with the cloud, so the result is invariant to
+    rotations about the origin; clouds are centred. Channels are a third of DGCNN's widths, as in the released code. The
     head is one linear map.
 
     Time and memory: `B (N^2 d + k N d^2)`, `B (N^2 + k N d)`.
 
     Args:
         spec: the benchmark's description.
-        hidden_dim: width of DGCNN's first convolutions; all others are multiples of it, as published at 64.
-        num_neighbors: neighbours k, each point among its own; 20 for 1,024 points, 40 for parts of 2,048.
+        hidden_dim: width of DGCNN's first convolutions; all others are multiples of it, as published for 64.
+        num_neighbors: neighbours k, including the point itself; 20 for 1,024 points, 40 for parts of 2,048.
         pooling: mean, or max along learned directions.
-        dropout: probability behind the last maps.
+        dropout: probability after the last maps.
 
     Raises:
-        BadInput: nodes have no position in space, or an option is out of its range.
+        BadInput: nodes have no position in space, or an option is out of range.
 
     Examples:
         >>> from graphbench.testing import tiny_batch, tiny_spec
@@ -248,7 +248,7 @@ class VNDGCNN(PointCloudModel):
         """Return each point after the last map, and after all convolutions, in its frame."""
         clouds, x, states = points.clouds, points.pos.to(points.x.dtype)[:, None], []
         for number, layer in enumerate(self.layers):
-            # Distances of lists of vectors are the same in a turned cloud, so neighbours are.
+            # Distances of lists of vectors are the same in a rotated cloud, and so are neighbours.
             places = x.flatten(1) if number else points.pos
             states.append(x := layer(x, nearest(places, clouds, places, clouds, self.num_neighbors)))
         joined = torch.cat(states, dim=1)

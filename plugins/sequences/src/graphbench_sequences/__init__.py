@@ -1,4 +1,4 @@
-"""Models of the Long Range Arena, each sequence on its own."""
+"""Models of the Long Range Arena; sequences of a batch stay independent."""
 
 from graphbench_sequences.luna import Luna
 from graphbench_sequences.mega import MEGA

@@ -1,4 +1,4 @@
-"""Attention within each document: maps shared by all kinds, softmax over all tokens, and Linformer.
+"""Attention within each document: common projections, softmax over all tokens, and Linformer.
 
 Linformer: Wang et al., "Linformer: Self-Attention with Linear Complexity", arXiv 2006.04768, section 4.
 
@@ -19,7 +19,7 @@ from graphbench.nn import DenseLayout, attend
 
 
 def draw_xavier(weight: Tensor, num_maps: int = 1) -> None:
-    """Draw the weights of several maps in one tensor `[num_maps out_dim, in_dim]`, each on its own.
+    """Draw the weights of several maps in one tensor `[num_maps out_dim, in_dim]`, each map separately.
 
     Examples:
         >>> import torch
@@ -41,14 +41,14 @@ class ProjectedAttention(nn.Module):
     Args:
         dim: width of the tokens.
         num_heads: heads H; must divide `qkv_dim`.
-        qkv_dim: width of queries, keys and values, all heads together; None for `dim`.
+        qkv_dim: width of queries, keys and values, over all heads; None for `dim`.
         dropout: probability of dropping an attention weight.
 
     Raises:
         BadInput: `num_heads` does not divide the width, or `dropout` is not a probability below 1.
     """
 
-    #: Maps before the last one.
+    #: Number of maps before the last one.
     num_maps: ClassVar[int] = 3
 
     def __init__(self, dim: int, num_heads: int, qkv_dim: int | None = None, dropout: float = 0.0) -> None:
@@ -73,11 +73,11 @@ class ProjectedAttention(nn.Module):
 
     @abstractmethod
     def mix(self, heads: tuple[Tensor, ...], layout: DenseLayout) -> Tensor:
-        """Mix values `[B, H, N, d]` by queries, keys and values, each `[B, H, N, d]` and zero on padding."""
+        """Mix values `[B, H, N, d]`, given queries, keys and values, each `[B, H, N, d]` and zero on padding."""
 
     @property
     def active_dropout(self) -> float:
-        """Probability of dropping a weight now."""
+        """Probability of dropping a weight in the current mode."""
         return self.dropout if self.training else 0.0
 
 
@@ -95,17 +95,17 @@ class SoftmaxAttention(ProjectedAttention):
     """
 
     def mix(self, heads: tuple[Tensor, ...], layout: DenseLayout) -> Tensor:
-        """Mix by softmax."""
+        """Mix with softmax."""
         q, k, v = heads
-        # Without padding there is nothing to hide, and a fused kernel that takes no bias may run.
+        # Without padding nothing is hidden, and a fused kernel that supports no bias may run.
         return attend(q, k, v, None if layout.is_full else layout.key_bias, self.active_dropout)
 
 
 class LinformerAttention(ProjectedAttention):
-    """`softmax(Q (E^T K)^T / sqrt(d)) E^T V`: keys and values of r mixtures, O(n r) time and memory.
+    """`softmax(Q (E^T K)^T / sqrt(d)) E^T V`: keys and values are r mixtures, O(n r) time and memory.
 
-    The map `E [max_length, r]` is shared by keys, values and heads, as in the code of the Long Range Arena; a document
-    of n tokens uses its first n rows. The arena mixes padding in, too; here each document is mixed on its own.
+    Keys, values and heads share the map `E [max_length, r]`, as in the code of the Long Range Arena; a document of n
+    tokens uses its first n rows. The arena also mixes padding in; here each document is mixed separately.
     `4 dim qkv_dim + r max_length` parameters.
 
     Args:
@@ -138,8 +138,8 @@ class LinformerAttention(ProjectedAttention):
         draw_xavier(self.mixture)
 
     def mix(self, heads: tuple[Tensor, ...], layout: DenseLayout) -> Tensor:
-        """Mix by softmax over mixtures; padding of keys and values is zero, and so adds nothing to a mixture."""
+        """Mix with softmax over mixtures; padding of keys and values is zero and adds nothing to a mixture."""
         q, k, v = heads
-        # E in the precision of the keys: under autocast these are of half precision, and it is not.
+        # Cast E to the precision of the keys: under autocast these have half precision, but E does not.
         mixture = self.mixture[: k.shape[2]].t().to(k.dtype)
         return attend(q, mixture @ k, mixture @ v, dropout=self.active_dropout)

@@ -25,14 +25,14 @@ _SEEDS_APART = 1_000_003
 class BigBirdAttention(ProjectedAttention):
     """Softmax attention in blocks of s tokens: linear in the tokens.
 
-    The first and the last block of a document attend to all of it, and all blocks to them. Every other block attends
-    to itself, to its two neighbours and to r random ones of the rest, see `block_table`.
+    The first and the last block of a document attend to all blocks, and all blocks to them. Every other block attends
+    to itself, to its two neighbours and to r random blocks among the rest, see `block_table`.
 
     Args:
         dim, num_heads, qkv_dim, dropout: see `ProjectedAttention`.
         block_size: tokens of a block s.
         num_random: random blocks r.
-        seed: of the random blocks; the number of the layer, so that layers differ.
+        seed: seed of the random blocks; the number of the layer, so that layers differ.
 
     Raises:
         BadInput: an option is out of range.
@@ -60,21 +60,21 @@ class BigBirdAttention(ProjectedAttention):
         self.block_size, self.num_random, self.seed = block_size, num_random, seed
 
     def mix(self, heads: tuple[Tensor, ...], layout: DenseLayout) -> Tensor:
-        """Mix by softmax over the blocks of each block."""
+        """Mix with softmax over the blocks that each block attends to."""
         q, k, v = heads
         size, count = self.block_size, -(-layout.max_nodes // self.block_size)
         lengths = layout.ptr.diff()
         blocks = (lengths + size - 1) // size
         short = (0, 0, 0, count * size - layout.max_nodes)
         q, k, v = (F.pad(part, short) for part in (q, k, v))
-        # The numbers of blocks are read from the device: tables are drawn on the host, and cached there.
-        kinds, kind = blocks.unique(return_inverse=True)  # documents of as many blocks share a table
+        # The numbers of blocks are read from the device: tables are drawn and cached on the host.
+        kinds, kind = blocks.unique(return_inverse=True)  # documents with equally many blocks share a table
         options = (count, self.num_heads, self.num_random, self.seed)
         tables = [block_table(number, *options) for number in kinds.tolist()]
         table = torch.stack(tables).to(q.device)[kind]  # [B, H, M, C]
         slot = table.clamp(min=0).unsqueeze(-1) * size + torch.arange(size, device=q.device)
         exists = (table >= 0).unsqueeze(-1) & (slot < lengths[:, None, None, None, None])
-        # A padded block attends to its document's first token: a row without any key has no softmax.
+        # A padded block attends to its document's first token: a row without keys has no softmax.
         exists[..., 0, 0] |= ~exists.flatten(-2).any(-1)
         mixed = self._attend(q.unflatten(2, (count, size)), _gather(k, slot), _gather(v, slot), exists.flatten(3))
         return self._with_ends(mixed.flatten(2, 3), q, k, v, lengths)[:, :, : layout.max_nodes]
@@ -82,7 +82,7 @@ class BigBirdAttention(ProjectedAttention):
     def _attend(self, q: Tensor, k: Tensor, v: Tensor, exists: Tensor) -> Tensor:
         """Mix values `[B, H, M, s, d]` for queries of this shape, of keys and values `[B, H, M, C s, d]`."""
         bias = torch.zeros(exists.shape, device=q.device).masked_fill_(~exists, -torch.inf).unsqueeze(3)
-        # Blocks join the heads, so that one call attends from all of them.
+        # Blocks are merged into the head axis, so that one call handles all of them.
         flat = q.flatten(1, 2), k.flatten(1, 2), v.flatten(1, 2), bias.flatten(1, 2)
         return attend(*flat, self.active_dropout).view_as(q)
 
@@ -93,7 +93,7 @@ class BigBirdAttention(ProjectedAttention):
         slots = torch.cat([place[:size].expand(len(q), -1), last + place[:size]], dim=1)  # [B, 2 s]
         rows = slots[:, None, :, None].expand(-1, q.shape[1], -1, q.shape[3])
         bias = torch.zeros(len(q), len(place), device=q.device)
-        # An empty document sees one padded token: no softmax runs over minus infinity alone.
+        # An empty document sees one padded token: no softmax runs over minus infinity only.
         bias = bias.masked_fill_(place >= lengths[:, None].clamp(min=1), -torch.inf)[:, None, None]
         first, final = attend(q.gather(2, rows), k, v, bias, self.active_dropout).chunk(2, dim=2)
         number = torch.arange(q.shape[2] // size, device=q.device)[:, None, None]
@@ -106,15 +106,15 @@ class BigBirdAttention(ProjectedAttention):
 def block_table(blocks: int, count: int, num_heads: int, num_random: int, seed: int = 0) -> Tensor:
     """Tabulate the blocks that each block of a document attends to, `[H, M, 5 + r]` on the CPU; -1 for none.
 
-    The first, the last, the one before, itself and the one after, each once, then r random ones of the others, or as
-    many as there are. The random ones depend on the number of blocks and on the seed alone.
+    The first, the last, the previous, the block itself and the next, each once, then r random ones of the others, or
+    all if there are fewer. The random ones depend only on the number of blocks and the seed.
 
     Args:
-        blocks: of the document.
-        count: M, at least as many.
+        blocks: number of blocks of the document.
+        count: M, at least `blocks`.
         num_heads: H; each has its own random blocks.
         num_random: r.
-        seed: of the random blocks.
+        seed: seed of the random blocks.
 
     Examples:
         >>> block_table(blocks=3, count=4, num_heads=1, num_random=1)[0]

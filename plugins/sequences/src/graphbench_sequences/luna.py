@@ -21,16 +21,16 @@ from graphbench_sequences.tokens import PositionName, Positions, TokenName, chec
 
 InitName = Literal["bert", "xavier"]
 
-#: Initial factor of the weights of all maps but the last one.
+#: Initial factor of the weights of all maps except the last one.
 _GAIN = 0.5**0.5
-#: Initial standard deviation of weights, and of vectors of tokens before their factor, as in BERT.
+#: Initial standard deviation of weights, and of token vectors before their factor, as in BERT.
 _BERT_STD = 0.02
-#: Place of the first token: the released code counts from behind the index of its padding, which is 1.
+#: Place of the first token: the released code counts from after its padding index, which is 1.
 _FIRST_PLACE = 2
 
 
 class LunaPositions(Positions):
-    """Adds `halved_sinusoids` to tokens, which count from 2 where they are categories and from 0 where they are values.
+    """Add `halved_sinusoids` to tokens; places count from 2 for categories and from 0 for values.
 
     Args:
         dim: width of the tokens.
@@ -53,7 +53,7 @@ class LunaPositions(Positions):
 class LunaAttention(nn.Module):
     """Pack, then unpack: `Y_P = Attend(P, X, X)`, `Y_X = W_O Attend(X, Y_P, Y_P)`; O(N P).
 
-    Each has its own maps of keys and values, all with biases: `7 dim^2 + 7 dim` parameters.
+    Each attention has its own maps of keys and values, all with biases: `7 dim^2 + 7 dim` parameters.
 
     Args:
         dim: width of the tokens.
@@ -79,7 +79,7 @@ class LunaAttention(nn.Module):
         self.query_map, self.unpack_map = nn.Linear(dim, dim), nn.Linear(dim, 2 * dim)
         self.out_map = nn.Linear(dim, dim)
         maps = ((self.pack_query, 1), (self.pack_map, 2), (self.query_map, 1), (self.unpack_map, 2))
-        # fairseq's rule for maps of attention: Xavier's bound of each map, times 1/sqrt(2), and 1 for W_O.
+        # fairseq's rule for attention maps: Xavier's bound of each map, times 1/sqrt(2), and 1 for W_O.
         for part, count in maps:
             draw_xavier(part.weight, count)
             part.weight.data.mul_(_GAIN)
@@ -95,7 +95,7 @@ class LunaAttention(nn.Module):
             key_bias: minus infinity at padded tokens, else 0, `[B, 1, 1, N]`.
             packed_bias: the same for packed tokens `[B, 1, 1, P]`.
         """
-        # P is as long for every document, so both attentions are linear in the tokens.
+        # P has the same length for every document, so both attentions are linear in the tokens.
         packed = self._attend(self.pack_query(packed), self.pack_map(x), key_bias)
         unpacked = self._attend(self.query_map(x), self.unpack_map(packed), packed_bias)
         return self.out_map(unpacked), packed
@@ -114,7 +114,7 @@ class LunaLayer(nn.Module):
         dim: width of the tokens.
         num_heads: heads.
         ffn_dim: width of the feed-forward network.
-        dropout: probability of Drop and of the dropout behind FFN.
+        dropout: probability of Drop and of the dropout after FFN.
         attention_dropout: probability of dropping an attention weight.
         is_last: return the packed tokens unchanged; nothing reads them.
 
@@ -137,13 +137,13 @@ class LunaLayer(nn.Module):
         super().__init__()
         self.attention = LunaAttention(dim, num_heads, attention_dropout)
         self.attention_norm, self.ffn_norm = nn.LayerNorm(dim), nn.LayerNorm(dim)
-        # No norm that nothing reads: its parameters would get no gradient.
+        # No norm whose output is unused: its parameters would get no gradient.
         self.packed_norm = None if is_last else nn.LayerNorm(dim)
         self.ffn = FeedForward(dim, ffn_dim, dropout, "gelu", 0.0)
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor, packed: Tensor, key_bias: Tensor, packed_bias: Tensor) -> tuple[Tensor, Tensor]:
-        """Return tokens and packed tokens; arguments as those of `LunaAttention.forward`."""
+        """Return tokens and packed tokens; arguments as for `LunaAttention.forward`."""
         unpacked, new = self.attention(x, packed, key_bias, packed_bias)
         x = self.attention_norm(x + self.dropout(unpacked))
         x = self.ffn_norm(x + self.ffn(x))
@@ -157,7 +157,7 @@ class LunaStack(nn.Module):
     """The norm of tokens and packed tokens, and the layers over both.
 
     Packed tokens are learned, initially standard normal, and get the `halved_sinusoids` of their places; a document of
-    n tokens has its first `min(P, n)`.
+    n tokens uses the first `min(P, n)`.
 
     Args:
         dim: width of the tokens.
@@ -205,7 +205,7 @@ class LunaStack(nn.Module):
 
 
 class Luna(SequenceModel):
-    """Luna (Ma et al. 2021, arXiv 2106.01540); defaults are those of Luna-256 on Text.
+    """Luna (Ma et al. 2021, arXiv 2106.01540); defaults are for Luna-256 on Text.
 
     Time and memory: `B L ((N + m) d^2 + N m (d + H))`, `B L ((N + m) d + H N m)`.
 
@@ -216,15 +216,15 @@ class Luna(SequenceModel):
         num_heads: heads; must divide `hidden_dim`.
         ffn_dim: width of the feed-forward network.
         num_packed: packed tokens of a document.
-        dropout: probability of every dropout but that of attention weights.
+        dropout: probability of every dropout except that of attention weights.
         attention_dropout: probability of dropping an attention weight.
         tokens: categories, each with a learned vector, or values, see `TokenEncoder`.
         positions: sinusoidal (`LunaPositions`), learned or none.
         pooling: cls (a learned token before the first one) or mean.
-        interaction: how two documents meet, concatenate or NLI, see `PairReadout`.
+        interaction: how two documents are joined, concatenate or NLI, see `PairReadout`.
         max_length: tokens of the longest document, for learned positions; by default the benchmark's.
-        init: initial weights: bert (all maps normal with deviation 0.02, their biases zero, and the tokens' vectors
-            with 0.02 sqrt(d)), as on Text and ListOps, or xavier (see `LunaAttention`), as on the other tasks.
+        init: initial weights: bert, as on Text and ListOps (all maps normal with deviation 0.02, biases zero, and token
+            vectors with deviation 0.02 sqrt(d)), or xavier, as on the other tasks (see `LunaAttention`).
 
     Raises:
         BadInput: the benchmark has no sequences, or an option is out of range.
@@ -284,5 +284,5 @@ class Luna(SequenceModel):
                 nn.init.normal_(module.weight, std=_BERT_STD)
                 nn.init.zeros_(module.bias)
         for name, parameter in self.token_encoder.named_parameters():
-            if name.endswith("table"):  # the vector of a category; the deviation includes its factor sqrt(d)
+            if name.endswith("table"):  # vectors of categories; the deviation includes their factor sqrt(d)
                 nn.init.normal_(parameter, std=_BERT_STD * self.dim**0.5)

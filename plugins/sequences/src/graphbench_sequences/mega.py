@@ -2,8 +2,8 @@
 
 Ma et al., "Mega: Moving Average Equipped Gated Attention", ICLR 2023, arXiv 2209.10655, section 3.
 
-Legend: T tokens, B documents of a block, N padded tokens, d width of the tokens, z of queries and keys, v of values,
-m moving averages of a channel.
+Legend: T tokens, B documents of a block, N padded tokens; d, z and v are the widths of tokens, of queries and keys, and
+    of values; m moving averages of a channel.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ NormName = Literal["batch", "layer", "scale"]
 NormPosition = Literal["pre", "post"]
 #: Initial standard deviations of weights, and of the logits of decay and damping.
 _STD, _DECAY_STD = 0.02, 0.2
-#: Added to mean squares, as the authors' code passes it to every norm.
+#: Added to mean squares; the authors' code passes it to every norm.
 _EPS = 1e-5
-#: Mean and deviation at which the Laplace function is close to the squared ReLU (equation 19).
+#: Mean and deviation for which the Laplace function is close to the squared ReLU (equation 19).
 _LAPLACE_MEAN, _LAPLACE_STD = 0.5**0.5, (4 * torch.pi) ** -0.5
 
 
@@ -68,11 +68,11 @@ def _make_norm(name: NormName, dim: int) -> nn.Module:
 
 
 class MovingAverage(nn.Module):
-    """`SiLU(y + w x)`, y the multi-dimensional damped moving averages of each channel, from both sides.
+    """`SiLU(y + w x)`, y the multi-dimensional damped moving averages of each channel, in both directions.
 
         h_l = p b x_l + (1 - p a) h_(l - 1),      y_l = sum_m c_m h_(l, m) / sqrt(m)
 
-    and the same from the end of the document with separate averages; both count the token itself. p and a are
+    and the same from the end of the document with separate averages; both include the token itself. p and a are
     logistic functions of learned numbers. `(8 m + 1) d` parameters.
 
     Args:
@@ -88,14 +88,14 @@ class MovingAverage(nn.Module):
     def __init__(self, dim: int, num_averages: int = 16, truncation: int | None = None) -> None:
         super().__init__()
         self.truncation = truncation
-        shape = (2, dim, num_averages)  # from the first token on, and from the last one back
+        shape = (2, dim, num_averages)  # forward from the first token, and backward from the last one
         self.decay, self.damping = nn.Parameter(torch.empty(shape)), nn.Parameter(torch.empty(shape))
         self.expansion, self.projection = nn.Parameter(torch.empty(shape)), nn.Parameter(torch.randn(shape))
         self.skip = nn.Parameter(torch.randn(dim))
         nn.init.normal_(self.decay, std=_DECAY_STD)
         nn.init.normal_(self.damping, std=_DECAY_STD)
         signs = torch.ones(num_averages)
-        signs[1::2] = -1  # alternating signs are more stable, by the authors' code
+        signs[1::2] = -1  # alternating signs are more stable, according to the authors' code
         self.expansion.data.copy_(signs + _STD * torch.randn(shape))
 
     def kernels(self, length: int) -> tuple[Tensor, Tensor]:
@@ -105,17 +105,17 @@ class MovingAverage(nn.Module):
         place = torch.arange(length, device=decay.device, dtype=precision)
         if self.truncation is not None:
             place = place[: self.truncation]
-        # (1 - p a)^l, by logarithms: of slow averages p a is tiny, and 1 - p a would round it.
+        # (1 - p a)^l from logarithms: for slow averages p a is tiny, and 1 - p a would round it.
         powers = (torch.log1p(-decay * damping).unsqueeze(-1) * place).exp()  # [2, d, m, length]
         weight = decay * self.expansion.to(precision) * self.projection.to(precision) * decay.shape[-1] ** -0.5
         past, future = F.pad(torch.einsum("sdm,sdml->sdl", weight, powers), (0, length - len(place))).unbind()
-        # Both directions count the token itself, whose two weights are one number of the convolution.
+        # Both directions include the token itself, whose two weights are one entry of the convolution.
         centre = F.pad(future[:, :1], (0, length - 1))
         return past + centre, F.pad(future[:, 1:], (0, 1))
 
     def forward(self, x: Tensor, layout: DenseLayout) -> Tensor:
         """Average tokens `[T, d]` within each document."""
-        # An FFT takes no bfloat16.
+        # FFTs do not support bfloat16.
         with torch.autocast(x.device.type, enabled=False):
             precision = torch.promote_types(x.dtype, torch.float32)
             past, future = self.kernels(layout.max_nodes)
@@ -128,7 +128,7 @@ class MovingAverage(nn.Module):
 
 
 class GatedAttention(nn.Module):
-    """Attention with one head whose queries, keys and gates are maps of moving averages (section 3.3).
+    """Single-head attention whose queries, keys and gates are maps of moving averages (section 3.3).
 
         x' = average(x)      z = SiLU(W_z x' + b)      q, k = g_q z + b_q, g_k z + b_k      v = SiLU(W_v x + b)
         o = f(q k^T s + r) v      r' = SiLU(W_r x' + b)      u = sigmoid(W_u x' + b)
@@ -180,7 +180,7 @@ class GatedAttention(nn.Module):
                 nn.init.zeros_(part.bias)
 
     def forward(self, x: Tensor, residual: Tensor, layout: DenseLayout) -> Tensor:
-        """Attend among tokens `[T, dim]`, normed or not; where the gate is closed return `residual`."""
+        """Attend among tokens `[T, dim]`, normed or not; return `residual` where the gate is closed."""
         averaged = self.dropout(self.average(x, layout))
         gate, z, r, h = self.average_map(averaged).split(self.widths, dim=-1)
         z, r = F.silu(z), F.silu(r)
@@ -192,7 +192,7 @@ class GatedAttention(nn.Module):
             parts.append(self._attend(q_, k_, v_, block.layout).squeeze(1))
         mixed = layout.from_blocks(parts).to(r.dtype)
         h = self.dropout(F.silu(h + self.out_map(mixed * r)))
-        # u h + (1 - u) x; under norms first x is the token before its norm.
+        # u h + (1 - u) x; with pre-norm x is the token before its norm.
         return residual + gate.sigmoid() * (h - residual)
 
     def _attend(self, q: Tensor, k: Tensor, v: Tensor, layout: DenseLayout) -> Tensor:
@@ -202,20 +202,20 @@ class GatedAttention(nn.Module):
         if self.attention == "softmax":
             return attend(q, k, v, bias if layout.is_full else bias + layout.key_bias.to(q.dtype), dropout)
         lengths = layout.ptr.diff()[:, None, None, None].clamp(min=1)
-        # Weights do not sum to one, so padding is multiplied away: no denominator would count it.
+        # Weights do not sum to one, so padding must be zeroed: no normalisation removes it.
         weights = laplace(q @ k.transpose(-1, -2) / lengths + bias) * layout.mask[:, None, None, :]
         return F.dropout(weights.to(v.dtype), dropout, self.training) @ v
 
     def _bias(self, length: int) -> Tensor:
         """Return the bias of all distances `[1, 1, length, length]`."""
         place = torch.arange(length, device=self.distance_bias.device)
-        # Distances run from 1 - max_length on, so 0 is in the middle.
+        # Distances start at 1 - max_length, so 0 is in the middle.
         middle = len(self.distance_bias) // 2
         return self.distance_bias[middle + place - place[:, None]][None, None]
 
 
 class MegaLayer(nn.Module):
-    """Gated attention and a feed-forward network with SiLU, with norms before each of them or behind.
+    """Gated attention and a feed-forward network with SiLU, with norms before or after each of them.
 
     Args:
         dim: width of the tokens.
@@ -223,7 +223,7 @@ class MegaLayer(nn.Module):
         norm: batch, layer or scale.
         norm_position: pre or post.
         attention: a `GatedAttention`.
-        dropout: probability of dropping an entry behind the feed-forward network.
+        dropout: probability of dropping an entry after the feed-forward network.
 
     Examples:
         >>> layer = MegaLayer(8, 16, "layer", "post", GatedAttention(8, key_dim=4, value_dim=16, max_length=9))
@@ -259,7 +259,7 @@ class MegaLayer(nn.Module):
 
 
 class MEGA(SequenceModel):
-    """MEGA with attention over whole documents (Ma et al. 2023, arXiv 2209.10655); defaults are those of Text.
+    """MEGA with attention over whole documents (Ma et al. 2023, arXiv 2209.10655); defaults are for Text.
 
     Time and memory: `B L (N d^2 + N^2 d)`, `B L (N d + N^2)`.
 
@@ -270,15 +270,15 @@ class MEGA(SequenceModel):
         key_dim: width of queries and keys.
         value_dim: width of values.
         ffn_dim: width of the feed-forward network.
-        num_averages: moving averages of a channel and direction.
+        num_averages: moving averages per channel and direction.
         truncation: tokens after which a moving average forgets; None for never.
         attention: softmax or laplace, see `GatedAttention`.
         norm: batch, layer or scale.
         norm_position: pre or post.
-        dropout: probability of every dropout but that of attention weights.
+        dropout: probability of every dropout except that of attention weights.
         attention_dropout: probability of dropping an attention weight.
         tokens: categories, each with a learned vector, or values, see `TokenEncoder`.
-        interaction: how two documents meet, concatenate or NLI, see `PairReadout`.
+        interaction: how two documents are joined, concatenate or NLI, see `PairReadout`.
         max_length: tokens of the longest document; by default the benchmark's.
 
     Raises:

@@ -1,4 +1,4 @@
-"""The base of all models of sequences: tokens, layers, one vector per document, pairs of documents."""
+"""The base of all sequence models: tokens, layers, one vector per document, pairs of documents."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PairActivation = Literal["relu", "gelu"]
 
 
 def longest_document(spec: BenchmarkSpec, max_length: int | None) -> int:
-    """Return `max_length` if given, else the most tokens of the benchmark.
+    """Return `max_length` if given, else the length of the benchmark's longest document.
 
     Raises:
         BadInput: neither is given, or `max_length` is out of range.
@@ -44,12 +44,12 @@ def longest_document(spec: BenchmarkSpec, max_length: int | None) -> int:
         check_range("max_length", max_length, at_least=1, whole=True)
         return max_length
     if spec.max_nodes is None:
-        raise BadInput(f"max_length must be given: {spec.name} does not say how long its sequences are.")
+        raise BadInput(f"max_length must be given: {spec.name} does not specify the length of its sequences.")
     return spec.max_nodes
 
 
 class PairReadout(nn.Module):
-    """One vector of two documents: `act(W [a, b] + c)`, or of `[a, b, a * b, a - b]` with NLI.
+    """Join the vectors of two documents: `act(W [a, b] + c)`, or with `[a, b, a * b, a - b]` for NLI.
 
     Args:
         dim: width of the vectors.
@@ -75,7 +75,7 @@ class PairReadout(nn.Module):
         draw_xavier(self.linear.weight)
 
     def forward(self, documents: Tensor) -> Tensor:
-        """Join graphs `[G, dim]` of documents `[2 G, dim]`, the two of a graph one after the other."""
+        """Join documents `[2 G, dim]`, those of a graph next to each other, into graphs `[G, dim]`."""
         a, b = documents.unflatten(0, (-1, 2)).unbind(1)
         parts = [a, b] if self.interaction == "concatenate" else [a, b, a * b, a - b]
         return self.activation(self.linear(torch.cat(parts, dim=-1)))
@@ -84,20 +84,20 @@ class PairReadout(nn.Module):
 class SequenceModel(Architecture):
     """Layers over the tokens of each document, in the order of their places; subclasses build the layers.
 
-    Where nodes have a column "tower", the two documents of a graph are read apart by the same weights and meet in
-    `PairReadout`. Edges are not read.
+    If nodes have a column "tower", the two documents of a graph are processed separately with the same weights and
+    joined in `PairReadout`. Edges are ignored.
 
     Args:
         spec: the benchmark's description.
         hidden_dim: width of the tokens.
-        layers: each called with tokens `[T, hidden_dim]` and their `DenseLayout`.
-        final_norm: behind the last layer; None for none.
+        layers: layers, each called with tokens `[T, hidden_dim]` and their `DenseLayout`.
+        final_norm: norm after the last layer; None for none.
         tokens: see `TokenEncoder`.
         positions: see `Positions`.
         pooling: `cls`, a learned token before the first one (initially zero), or the `mean` of the tokens.
         interaction, pair_activation: see `PairReadout`.
         dropout: probability of dropping an entry of the tokens before the first layer.
-        max_length: most tokens of a document that the model has room for; None for any.
+        max_length: maximum number of tokens in a document; None for any.
 
     Raises:
         BadInput: the benchmark has no sequences, or an option is unknown.
@@ -143,11 +143,11 @@ class SequenceModel(Architecture):
         documents = Documents.of(batch, self.tower)
         if self.max_length is not None and documents.max_length > self.max_length:
             raise BadInput(
-                f"max_length must be at least the tokens of the longest sequence, but got {self.max_length} and a "
+                f"max_length must be at least the length of the longest sequence, but got {self.max_length} and a "
                 f"sequence of {documents.max_length:,} tokens."
             )
         x, layout, rows = self._add_cls(self.token_encoder(batch)[documents.order], documents)
-        # Tokens stand in reading order, and a learned token before them has place 0.
+        # Tokens are in reading order; a learned token before them has place 0.
         place = torch.arange(x.shape[0], device=x.device) - layout.ptr[layout.graph_of]
         x = self.dropout(self.positions(x, place))
         for layer in self.layers:
@@ -156,11 +156,11 @@ class SequenceModel(Architecture):
             x = self.final_norm(x)
         node = x if rows is None else x[rows]
         graph = self._pool_documents(x, node, layout, documents) if self.aggregates else None
-        # Nodes go back to the rows of the batch, where losses and metrics look for them.
+        # Put nodes back into the rows of the batch, as losses and metrics expect.
         return Representation(documents.to_nodes(node), graph=graph if self.pair is None else self.pair(graph))
 
     def _add_cls(self, x: Tensor, documents: Documents) -> tuple[Tensor, DenseLayout, Tensor | None]:
-        """Put the learned token before each document; return all, their layout, and the rows of the others."""
+        """Prepend the learned token to each document; return all tokens, their layout, and the rows of the others."""
         ptr, document, longest = documents.ptr, documents.document, documents.max_length
         room = None if self.max_length is None else self.max_length + (self.cls is not None)
         if self.cls is None:

@@ -1,4 +1,4 @@
-"""Performer: attention by positive features, random ones or none, linear in the tokens.
+"""Performer: attention with positive features, random or not, linear in the tokens.
 
 Choromanski et al., "Rethinking Attention with Performers", ICLR 2021, arXiv 2009.14794, sections 2.2 to 2.4.
 
@@ -18,12 +18,12 @@ from graphbench.nn import DenseLayout
 from graphbench_sequences.attention import ProjectedAttention
 
 KernelName = Literal["relu", "softmax"]
-#: Lower bound of features, in the code of the Long Range Arena.
+#: Lower bound of features, as in the code of the Long Range Arena.
 _LEAST = {"relu": 1e-3, "softmax": 1e-6}
 
 
 def check_features(num_features: int | None, kernel: KernelName) -> None:
-    """Check the number of features, which the softmax kernel needs.
+    """Check the number of features, which the softmax kernel requires.
 
     Raises:
         BadInput: an option is unknown or out of range, or `num_features` is None for softmax.
@@ -37,15 +37,15 @@ def check_features(num_features: int | None, kernel: KernelName) -> None:
     elif kernel == "softmax":
         raise BadInput(
             "num_features must be a number for kernel: softmax, such as 256, but got None: its features are "
-            "exponentials along random directions. Without directions there is kernel: relu."
+            "exponentials along random directions. Without directions, use kernel: relu."
         )
 
 
 def orthogonal_directions(num_features: int, dim: int) -> Tensor:
     """Draw directions `[num_features, dim]`, orthogonal within blocks of `dim`, each as long as a Gaussian vector.
 
-    Blocks are uniform among all rotations and reflections: a QR decomposition gives that once its signs are those of
-    R's diagonal.
+    Blocks are uniform over all rotations and reflections: a QR decomposition gives that if its signs are those of R's
+    diagonal.
 
     Examples:
         >>> directions = orthogonal_directions(5, 3)
@@ -64,17 +64,17 @@ class PerformerAttention(ProjectedAttention):
     With `y = x / d^(1/4)` and the rows w of M orthogonal directions:
 
     * softmax (FAVOR+): `f(x) = (exp(w . y - |y|^2 / 2 - c) + 1e-6) / sqrt(M)`, whose products are `exp(q . k /
-      sqrt(d))` in expectation; c, the largest exponent w . y of a query and of all keys of a document, cancels but for
-      1e-6;
-    * relu: `f(x) = ReLU(w . y) + 0.001`; without directions `ReLU(x) + 0.001`, d features of queries and keys as they
-      are, as in the Long Range Arena on most tasks.
+      sqrt(d))` in expectation; c, the largest exponent w . y of a query and of all keys of a document, cancels except
+      in 1e-6;
+    * relu: `f(x) = ReLU(w . y) + 0.001`; without directions `ReLU(x) + 0.001`, d features of unprojected queries and
+      keys, as in the Long Range Arena on most tasks.
 
-    Directions are sampled once and saved with the weights, so results depend on no other document of the batch.
-    Attention weights are not computed, so none is dropped.
+    Directions are sampled once and saved with the weights, so results do not depend on other documents of the batch.
+    Attention weights are not computed, so none are dropped.
 
     Args:
         dim, num_heads, qkv_dim: see `ProjectedAttention`.
-        num_features: random features M; None for no random directions, with relu alone.
+        num_features: random features M; None for no random directions, with relu only.
         kernel: softmax or relu.
 
     Raises:
@@ -104,11 +104,11 @@ class PerformerAttention(ProjectedAttention):
         self.register_buffer("directions", directions)
 
     def mix(self, heads: tuple[Tensor, ...], layout: DenseLayout) -> Tensor:
-        """Mix by features, in float32 at least: exponents in bfloat16 would be off by whole factors."""
+        """Mix using features, in at least float32: exponents in bfloat16 would be wrong by whole factors."""
         q, k, v = heads
         precision = torch.promote_types(v.dtype, torch.float32)
         with torch.autocast(v.device.type, enabled=False):
-            # Features of padding are positive: keys are masked behind them, for numerator and denominator alike.
+            # Features of padding are positive: keys are masked after them, in both numerator and denominator.
             real = layout.mask[:, None, :, None]
             queries = self._features(q.to(precision), None)
             keys = self._features(k.to(precision), real) * real
@@ -116,14 +116,14 @@ class PerformerAttention(ProjectedAttention):
             return (mixed / (queries @ keys.sum(-2).unsqueeze(-1))).to(v.dtype)
 
     def _features(self, x: Tensor, real: Tensor | None) -> Tensor:
-        """Compute features of queries, or of keys where `real [B, 1, N, 1]` masks padding; `[B, H, N, M]`."""
+        """Compute features of queries, or of keys if `real [B, 1, N, 1]` masks padding; `[B, H, N, M]`."""
         if self.directions is None:
             return x.relu() + _LEAST[self.kernel]
         y = x * x.shape[-1] ** -0.25
         along = y @ self.directions.to(y.dtype).t()
         if self.kernel == "relu":
             return along.relu() + _LEAST["relu"]
-        # Detached, as c cancels but for 1e-6. Keys of a document share one: it must not change their ratios.
+        # Detached, as c cancels except in 1e-6. Keys of a document share one, so that their ratios do not change.
         if real is None:
             largest = along.detach().amax(-1, keepdim=True)
         else:

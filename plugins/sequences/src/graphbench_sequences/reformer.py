@@ -17,20 +17,20 @@ from graphbench.errors import BadInput, check_range
 from graphbench.nn import DenseLayout
 from graphbench_sequences.attention import ProjectedAttention
 
-#: Logits of a token with itself, which counts only if it is alone, and of masked pairs.
+#: Logits of a token with itself, which matters only if it has no other key, and of masked pairs.
 _ITSELF, _HIDDEN = -1e5, -1e9
 
 
 class ReformerAttention(ProjectedAttention):
     """Softmax attention within buckets of locality-sensitive hashing.
 
-    Queries are keys but for their length: `k = q / |q|`. A round of hashing puts a token into the bucket `argmax [q A,
-    -q A]` of a random matrix A. Tokens are sorted by bucket and place and cut into chunks of m; a token attends to
-    those of its bucket in its own chunk and the one before, and to itself where there is no other. Rounds are joined
-    as one softmax over all pairs that meet in any of them, each counted once (section 2, "Multi-round LSH attention").
+    Queries and keys differ only in length: `k = q / |q|`. A hashing round puts a token into the bucket
+    `argmax [q A, -q A]` of a random matrix A. Tokens are sorted by bucket and place and split into chunks of m. A token
+    attends to its bucket in its chunk and the previous one, and to itself if there are no others. Rounds are joined
+    into one softmax over all pairs that meet in any, each counted once (section 2, "Multi-round LSH attention").
 
-    The matrices are sampled once and saved with the weights, and each document is sorted on its own, so results
-    depend on no other document. `3 dim qkv_dim` parameters.
+    The matrices are sampled once and saved with the weights, and each document is sorted separately, so results do not
+    depend on other documents. `3 dim qkv_dim` parameters.
 
     Args:
         dim, num_heads, qkv_dim, dropout: see `ProjectedAttention`.
@@ -70,17 +70,17 @@ class ReformerAttention(ProjectedAttention):
         self.register_buffer("rotations", torch.randn(num_hashes, head_dim, max(num_buckets // 2, 1)))
 
     def mix(self, heads: tuple[Tensor, ...], layout: DenseLayout) -> Tensor:
-        """Mix values by queries within buckets, in float32 at least."""
+        """Mix values by queries within buckets, in at least float32."""
         q, v = heads
         precision = torch.promote_types(v.dtype, torch.float32)
         with torch.autocast(v.device.type, enabled=False):
             query, value = (part.to(precision).unsqueeze(2) for part in (q, v))  # [B, H, 1, N, d]
             bucket = self._buckets(query, layout.mask)  # [B, H, R, N]
             place = torch.arange(bucket.shape[-1], device=q.device)
-            # Keys are different numbers, so tokens of a bucket stay in reading order on every device.
+            # Sort keys are distinct, so tokens of a bucket stay in reading order on every device.
             order = (bucket * len(place) + place).argsort(-1)
             mixed, total = self._attend(query, value, bucket, order)
-            # A permutation's argsort is its inverse: back into reading order, so that rounds can be joined.
+            # A permutation's argsort is its inverse: restore the reading order, so that rounds can be joined.
             back = order.argsort(-1)
             total = total.gather(-1, back)
             mixed = mixed.gather(3, back.unsqueeze(-1).expand_as(mixed))
@@ -88,12 +88,12 @@ class ReformerAttention(ProjectedAttention):
             return (mixed * weights.unsqueeze(-1)).sum(2).to(v.dtype)
 
     def _buckets(self, query: Tensor, mask: Tensor) -> Tensor:
-        """Hash each token in each round to a bucket `[B, H, R, N]`; padding has the last one."""
+        """Hash each token in each round to a bucket `[B, H, R, N]`; padding gets the last one."""
         if self.num_buckets == 1:
             shape = (*query.shape[:2], self.num_hashes, query.shape[3])
             bucket = torch.zeros(shape, dtype=torch.long, device=query.device)
         else:
-            # Lengths do not matter to the hash, so q and k = q / |q| share a bucket.
+            # The hash ignores lengths, so q and k = q / |q| share a bucket.
             rotated = query.detach() @ self.rotations.to(query.dtype)
             bucket = torch.cat([rotated, -rotated], dim=-1).argmax(-1)
         return bucket.masked_fill(~mask[:, None, None, :], self.num_buckets)
@@ -102,25 +102,25 @@ class ReformerAttention(ProjectedAttention):
         """Mix values `[B, H, R, N, d]` in the order of buckets; also return log sums of weights `[B, H, R, N]`."""
         length = order.shape[-1]
         q, v = (self._chunk(part.expand(-1, -1, self.num_hashes, -1, -1), order) for part in (query, value))
-        # `roll` puts the last chunk before the first one; its buckets are -2 there, so `meet` hides it.
+        # `roll` puts the last chunk before the first one, but with buckets of -2, so `meet` hides it.
         keys, values = (torch.cat([part.roll(1, 3), part], dim=4) for part in (F.normalize(q, dim=-1), v))
         buckets = self._chunk(bucket.unsqueeze(-1), order, fill=-1)
         meet = buckets == _with_previous(buckets, fill=-2).transpose(-1, -2)
         place = torch.arange(length, device=order.device).expand_as(order).unsqueeze(-1)
         place = self._chunk(place, order, fill=-1)
-        # Large numbers, not minus infinity: a token that meets nobody else keeps a softmax, all of it its own.
+        # Large numbers, not minus infinity: a token without other keys gets a softmax weight of 1 on itself.
         alone = place == _with_previous(place, fill=-2).transpose(-1, -2)
         logits = q @ keys.transpose(-1, -2) * q.shape[-1] ** -0.5  # [B, H, R, S, m, 2 m]
         logits = logits.masked_fill(alone, _ITSELF).masked_fill(~meet, _HIDDEN)
         if self.num_hashes > 1:
-            # log N_ij of the paper: a pair that meets in several rounds counts once in the softmax that joins them.
+            # log N_ij of the paper: a pair that meets in several rounds counts once in the joint softmax.
             logits = logits - self._count_rounds(bucket, order).clamp(min=1).to(logits.dtype).log()
         total = logits.logsumexp(-1, keepdim=True)
         mixed = F.dropout((logits - total).exp(), self.dropout, self.training) @ values
         return mixed.flatten(3, 4)[:, :, :, :length], total.flatten(3)[..., :length]
 
     def _chunk(self, x: Tensor, order: Tensor, fill: int = 0) -> Tensor:
-        """Sort rows `[B, H, R, N, c]` by bucket and cut them into chunks `[B, H, R, S, m, c]`."""
+        """Sort rows `[B, H, R, N, c]` by bucket and split them into chunks `[B, H, R, S, m, c]`."""
         rows = x.gather(3, order.unsqueeze(-1).expand(-1, -1, -1, -1, x.shape[-1]))
         return F.pad(rows, (0, 0, 0, -rows.shape[3] % self.chunk_length), value=fill).unflatten(
             3, (-1, self.chunk_length)
@@ -140,6 +140,6 @@ class ReformerAttention(ProjectedAttention):
 
 
 def _with_previous(x: Tensor, fill: int) -> Tensor:
-    """Put the previous chunk before each of `[B, H, R, S, m, c]`: `[B, H, R, S, 2 m, c]`; the first gets `fill`."""
+    """Prepend the previous chunk to each of `[B, H, R, S, m, c]`: `[B, H, R, S, 2 m, c]`; the first gets `fill`."""
     before = torch.cat([torch.full_like(x[:, :, :, :1], fill), x[:, :, :, :-1]], dim=3)
     return torch.cat([before, x], dim=4)

@@ -1,4 +1,4 @@
-"""S4D: state space models with a diagonal state matrix, as long convolutions.
+"""S4D: state space models with a diagonal state matrix, computed as long convolutions.
 
 Gu, Gupta, Goel and Re, "On the Parameterization and Initialization of Diagonal State Space Models", NeurIPS 2022,
 arXiv 2206.11893; after Gu, Goel and Re, "Efficiently Modeling Long Sequences with Structured State Spaces", ICLR 2022.
@@ -43,17 +43,17 @@ def diagonal(init: InitName, num_states: int) -> Tensor:
 class DiagonalKernel(nn.Module):
     """Kernels of C linear systems `s' = a s + u`, `y_k = 2 Re sum_n c_kn s_n`, discretised with steps d.
 
-    Zero-order hold: `s_l = exp(d a) s_(l-1) + (exp(d a) - 1) / a u_l`, so that y_k is the convolution of u with
+    Zero-order hold: `s_l = exp(d a) s_(l-1) + (exp(d a) - 1) / a u_l`, so y_k is the convolution of u with
     `K_kl = 2 Re sum_n c_kn (exp(d a_n) - 1) / a_n exp(l d a_n)`. `a = -exp(log_decay) + i frequency`; steps are sampled
     log-uniformly, c from a complex normal distribution. Read-outs k share states and steps: `C (S + 1)` parameters, and
-    `C S` of each read-out.
+    `C S` per read-out.
 
     Args:
         dim: channels C.
         num_states: S, even.
         init: lin or inv, see `diagonal`.
         step_min, step_max: initial range of the steps.
-        num_readouts: read-outs c of the same states.
+        num_readouts: number of read-outs c of the same states.
 
     Examples:
         >>> DiagonalKernel(3, num_states=4, num_readouts=2)(7).shape
@@ -73,19 +73,19 @@ class DiagonalKernel(nn.Module):
         states = diagonal(init, num_states).expand(dim, -1)
         low, high = math.log(step_min), math.log(step_max)
         self.log_step = nn.Parameter(torch.rand(dim) * (high - low) + low)
-        # The real part is minus an exponential: states decay, whatever the optimizer does.
+        # The real part is minus an exponential, so states always decay.
         self.log_decay = nn.Parameter((-states.real).log().to(torch.get_default_dtype()))
         self.frequency = nn.Parameter(states.imag.to(torch.get_default_dtype()).clone())
         self.readout = nn.Parameter(torch.randn(num_readouts, dim, num_states // 2, 2) * 0.5**0.5)
 
     def forward(self, length: int) -> Tensor:
-        """Return `K_0` to `K_(length - 1)` of read-outs and channels `[num_readouts, C, length]`, float32 at least."""
+        """Return `K_0` to `K_(length - 1)` of read-outs and channels `[num_readouts, C, length]`, at least float32."""
         precision = torch.promote_types(self.readout.dtype, torch.float32)
         step, decay = self.log_step.to(precision).exp(), self.log_decay.to(precision).exp()
         states = torch.complex(-decay, self.frequency.to(precision))
         readout = torch.view_as_complex(self.readout.to(precision).contiguous())
         exponent = step.unsqueeze(-1) * states
-        # Steps start at 0.001, where exp(d a) - 1 would cancel.
+        # Steps start at 0.001, for which exp(d a) - 1 would cancel.
         weight = readout * torch.expm1(exponent) / states
         place = torch.arange(length, device=states.device, dtype=precision)
         powers = (exponent.unsqueeze(-1) * place).exp()  # [C, S / 2, length]
@@ -94,17 +94,17 @@ class DiagonalKernel(nn.Module):
 
 
 class S4DLayer(nn.Module):
-    """A layer: `x + Drop(GLU(W Drop(GELU(K * u + D u)) + b))`, u the normed tokens, or the norm behind the sum.
+    """A layer: `x + Drop(GLU(W Drop(GELU(K * u + D u)) + b))`, u the normed tokens, or the norm after the sum.
 
-    Both directions have the same states and steps, and each its read-out, as in the released code: `C (S + 1)`
-    parameters and `C S` of each direction, C of D, `2 C^2 + 2 C` of W and b, and the norm's.
+    As in the released code, both directions share states and steps, and each has its own read-out: `C (S + 1)`
+    parameters and `C S` per direction, C for D, `2 C^2 + 2 C` for W and b, and those of the norm.
 
     Args:
         dim: channels C.
         norm: batch, layer or none.
-        norm_position: pre (u = Norm(x)) or post (Norm behind the sum, u = x).
+        norm_position: pre (u = Norm(x)) or post (Norm after the sum, u = x).
         dropout: probability of Drop.
-        bidirectional: mix later tokens, too, by a second read-out.
+        bidirectional: also mix later tokens, with a second read-out.
         kernel: options of `DiagonalKernel`.
 
     Examples:
@@ -132,7 +132,7 @@ class S4DLayer(nn.Module):
     def forward(self, x: Tensor, layout: DenseLayout) -> Tensor:
         """Return tokens `[T, dim]` after the layer."""
         u = self.norm(x) if self.pre else x
-        # An FFT takes no bfloat16, and kernels are made of complex numbers.
+        # FFTs do not support bfloat16, and kernels are computed from complex numbers.
         with torch.autocast(x.device.type, enabled=False):
             precision = torch.promote_types(u.dtype, torch.float32)
             kernels = self.kernel(layout.max_nodes).unbind()
@@ -151,9 +151,9 @@ class S4DLayer(nn.Module):
 
 
 class S4D(SequenceModel):
-    """S4 with diagonal states (Gu et al. 2022, arXiv 2206.11893); defaults are the authors' on Pathfinder.
+    """S4 with diagonal states (Gu et al. 2022, arXiv 2206.11893); defaults are the authors' for Pathfinder.
 
-    Each document is convolved on its own, from both sides; places enter by the order alone.
+    Each document is convolved separately, in both directions; places enter only through the order.
 
     Time and memory: `L (B N d^2 + B d N log N + m N d)`, `L (B N d + m N d)`.
 
@@ -162,16 +162,16 @@ class S4D(SequenceModel):
         hidden_dim: channels.
         num_layers: layers.
         num_states: states of a channel S, even.
-        init: of the states, lin (S4D-Lin) or inv (S4D-Inv).
-        bidirectional: mix later tokens, too.
+        init: initial states, lin (S4D-Lin) or inv (S4D-Inv).
+        bidirectional: also mix later tokens.
         norm: batch, layer or none.
         norm_position: pre or post.
-        dropout: probability of dropping an entry, behind the activation and behind each layer.
+        dropout: probability of dropping an entry, after the activation and after each layer.
         step_min, step_max: initial range of the discretisation's steps.
-        state_lr_scale: rate of the states over the optimizer's; they and the steps have no weight decay.
-        step_lr_scale: rate of the steps over the optimizer's.
+        state_lr_scale: learning rate of the states relative to the optimizer's; states and steps have no weight decay.
+        step_lr_scale: learning rate of the steps relative to the optimizer's.
         tokens: categories, each with a learned vector, or values, see `TokenEncoder`.
-        interaction: how two documents meet, concatenate or NLI, see `PairReadout`.
+        interaction: how two documents are joined, concatenate or NLI, see `PairReadout`.
 
     Raises:
         BadInput: the benchmark has no sequences, or an option is out of range.
@@ -228,7 +228,7 @@ class S4D(SequenceModel):
         )
 
     def parameter_groups(self) -> Sequence[dict[str, Any]]:
-        """Group states and steps, each with its own rate and without weight decay."""
+        """Group states and steps, each with its own learning rate and no weight decay."""
         pairs = [layer.state_parameters() for layer in self.layers if isinstance(layer, S4DLayer)]
         groups = [[parameter for pair in pairs for parameter in pair[kind]] for kind in (0, 1)]
         return [
@@ -240,12 +240,12 @@ class S4D(SequenceModel):
 def long_convolution(x: Tensor, past: Tensor, future: Tensor | None = None) -> Tensor:
     """Compute `y_i = sum_(j <= i) past_(i - j) x_j + sum_(j > i) future_(j - i - 1) x_j`, `[B, N, C]`.
 
-    Both sums are one circular convolution over 2 N places, in O(N log N); padding of `x` that is zero adds nothing.
+    Both sums are one circular convolution over 2 N places, in O(N log N); zero padding of `x` has no effect.
 
     Args:
         x: sequences `[B, N, C]`, float32 or float64.
         past: weights of the token itself and of those before it `[C, N]`.
-        future: weights of those after it, the nearest first `[C, N]`; None to leave them out.
+        future: weights of those after it, the nearest first `[C, N]`; None to omit them.
 
     Examples:
         >>> x = torch.tensor([1.0, 0.0, 2.0]).view(1, 3, 1)

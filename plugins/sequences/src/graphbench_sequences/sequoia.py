@@ -24,7 +24,7 @@ from graphbench_sequences.tokens import PositionName, TokenName, check_sequences
 from graphbench_sequences.tree import Relatives, Tree
 
 LevelOrder = Literal["bottom_up", "top_down", "complete", "interleaved"]
-#: Initial standard deviation of the vectors of tokens, as in the released code.
+#: Initial standard deviation of token vectors, as in the released code.
 _TOKEN_STD = 0.02
 #: Relatives of a node: ancestors, siblings and children.
 _KINDS = 3
@@ -37,11 +37,11 @@ def visits(order: LevelOrder, num_levels: int) -> Iterator[tuple[int, int | None
     * complete: bottom_up, then top_down;
     * interleaved: `0, D - 1, 1, D - 2, ..., D - 1, 0`.
 
-    Trees lack levels above their root, so all orders but the last fit every depth, shown as None.
+    Trees have no levels above their root, so all orders except the last work for every depth, shown as None.
 
     Args:
         order: see above.
-        num_levels: of the deepest tree.
+        num_levels: number of levels of the deepest tree.
 
     Examples:
         >>> list(visits("complete", 2))
@@ -64,16 +64,16 @@ class SequoiaAttention(nn.Module):
 
         A_i(S) = sum_(j in S) softmax_(j in S)(q_i . k_j / sqrt(d)) v_j,      v_i <- o_i,      out = W_O o + b
 
-    Later levels see the values that earlier ones have written; queries and keys stay. Ancestors are those of
-    all levels above, siblings all children of the same parent, the node itself among them. A kind that a node lacks
+    Later levels see the values that earlier ones have written; queries and keys do not change. Ancestors are those of
+    all levels above; siblings are all children of the same parent, including the node itself. A kind that a node lacks
     (ancestors of the root, children of tokens) counts as zero. `4 dim H d + 3 H d + dim` parameters.
 
     Args:
         dim: width of the nodes.
-        num_heads, head_dim: H, d; the width of all heads together may differ from `dim`.
+        num_heads, head_dim: H, d; the total width of the heads may differ from `dim`.
         level_order: see `visits`.
         dropout: probability of dropping an attention weight.
-        is_last: return tokens alone, since nothing reads the other levels.
+        is_last: return only tokens, since nothing reads the other levels.
 
     Examples:
         >>> tree = Tree.over(torch.tensor([5, 1]), max_length=5, num_children=2)
@@ -98,16 +98,16 @@ class SequoiaAttention(nn.Module):
         self.out_map = nn.Linear(num_heads * head_dim, dim)
 
     def forward(self, x: Tensor, tree: Tree) -> Tensor:
-        """Attend among slots `[B, W, dim]`; with `is_last` return the tokens alone, `[B, w_0, dim]`."""
+        """Attend among slots `[B, W, dim]`; with `is_last` return only the tokens, `[B, w_0, dim]`."""
         heads = self.qkv_map(x).unflatten(-1, (3, self.num_heads, -1)).permute(2, 0, 3, 1, 4)
         q, k, v = (tree.split(part, 2) for part in heads)
         steps = list(visits(self.level_order, tree.num_levels))
-        if self.is_last:  # nothing reads what follows the last turn of the tokens
+        if self.is_last:  # nothing reads values written after the tokens' last turn
             steps = steps[: max(number for number, step in enumerate(steps) if step[0] == 0) + 1]
         for level, depth in steps:
             new = self._attend(level, q, k, v, tree)
             fits = None if depth is None else (tree.depth == depth)[:, None, None, None, None]
-            # A new tensor in the list: autograd still holds the values that earlier levels have read.
+            # Put a new tensor in the list: autograd still needs the values that earlier levels have read.
             v[level] = new if fits is None else torch.where(fits, new, v[level])
         levels = v[:1] if self.is_last else v
         joined = torch.cat([part.flatten(2, 3) for part in levels], dim=2)
@@ -115,7 +115,7 @@ class SequoiaAttention(nn.Module):
         return out
 
     def _attend(self, level: int, q: Sequence[Tensor], k: Sequence[Tensor], v: Sequence[Tensor], tree: Tree) -> Tensor:
-        """Compute values `[B, H, m, k, d]` of one level; arguments hold one such tensor per level."""
+        """Compute values `[B, H, m, k, d]` of one level; arguments contain one such tensor per level."""
         out = self._mix(q[level], k[level], v[level], tree.siblings[level])
         if level < tree.num_levels - 1:  # a group shares its ancestors
             keys, values = (_choose(part[level + 1 :], tree.places[level]) for part in (k, v))
@@ -128,7 +128,7 @@ class SequoiaAttention(nn.Module):
 
     def _mix(self, q: Tensor, k: Tensor, v: Tensor, relatives: Relatives) -> Tensor:
         """Mix values `[B, H, m, r, d]` for r queries of each group from its c keys `[B, H, m, c, d]`."""
-        # A group without keys has a bias of zeros, which gives a softmax without NaN; the factor takes it away.
+        # A group without keys has a bias of zeros to avoid NaN in the softmax; the factor removes its result.
         weights = attention_weights(q, k, relatives.bias) * relatives.has_some.to(q.dtype)
         return self.dropout(weights.to(v.dtype)) @ v
 
@@ -171,10 +171,10 @@ class SequoiaLayer(nn.Module):
 
 
 class SequoiaStack(nn.Module):
-    """Grows the tree of each document, and runs the layers over its nodes.
+    """Build the tree of each document and run the layers over its nodes.
 
     Args:
-        layers: in order; the attention of the last one returns tokens alone.
+        layers: layers in order; the attention of the last one returns only tokens.
         num_children: k.
         dropout: probability of dropping an entry of a node before the first layer.
 
@@ -204,13 +204,13 @@ class SequoiaStack(nn.Module):
 
 
 class SequenceSequoia(SequenceModel):
-    """Sequoia with a fixed tree (Trang et al., TMLR 2024); defaults are those of its code for the Long Range Arena.
+    """Sequoia with a fixed tree (Trang et al., TMLR 2024); defaults are from its code for the Long Range Arena.
 
-    Every document has the k-ary `Tree` of its own length. Its nodes and the tokens attend within their family
-    (`SequoiaAttention`), layers have their norms first, and the head reads the mean of the tokens. The released code
-    masks all attention as for language modelling, against its configuration, lets hidden relatives fall
-    back on the first token and repeats the last member of families that are not full: here attention is not causal, and
-    missing relatives are hidden. Attention weights are dropped, where that code has the option without using it.
+    Every document has the k-ary `Tree` of its own length. Nodes attend within their family (`SequoiaAttention`), layers
+    are pre-norm, and the head reads the mean of the tokens. Contrary to its configuration, the released code masks all
+    attention as for language modelling; it replaces hidden relatives with the first token and repeats the last member
+    of incomplete families. Here attention is not causal, and missing relatives are hidden. Attention weights are
+    dropped; that code has the option but does not use it.
 
     Time and memory: `B L N (d^2 + H (d + log N))`, `B L N (d + H log N)`.
 
@@ -223,12 +223,12 @@ class SequenceSequoia(SequenceModel):
         ffn_dim: width of the feed-forward network.
         num_children: children of a node, k.
         level_order: order in which levels attend, bottom_up, top_down, complete or interleaved, see `visits`.
-        dropout: probability of every dropout but that of attention weights.
+        dropout: probability of every dropout except that of attention weights.
         attention_dropout: probability of dropping an attention weight.
         tokens: categories, each with a learned vector, or values, see `TokenEncoder`.
-        positions: of tokens, learned, sinusoidal or none; the other nodes have sinusoidal ones.
+        positions: positions of tokens, learned, sinusoidal or none; the other nodes have sinusoidal ones.
         pooling: mean, or cls (a learned token before the first one, a leaf of the tree).
-        interaction: how two documents meet, concatenate or NLI, see `PairReadout`.
+        interaction: how two documents are joined, concatenate or NLI, see `PairReadout`.
         max_length: tokens of the longest document, for learned positions; by default the benchmark's.
 
     Raises:
@@ -281,5 +281,5 @@ class SequenceSequoia(SequenceModel):
             max_length=max_length,
         )
         for name, parameter in self.token_encoder.named_parameters():
-            if name.endswith("table"):  # the vector of a category
+            if name.endswith("table"):  # vectors of categories
                 nn.init.normal_(parameter, std=_TOKEN_STD)

@@ -1,6 +1,6 @@
 """Inputs of the first layer: documents in reading order, features, places and the token of the whole document.
 
-Legend: T tokens of all graphs, D documents: one per graph, or two where a graph holds a pair.
+Legend: T tokens of all graphs, D documents: one per graph, or two if a graph contains a pair.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ TOWER = "tower"
 
 
 class TokenEncoder(nn.Module):
-    """Features of the tokens as vectors, without places and without the column that tells two documents apart.
+    """Encode token features as vectors, without places and the column that distinguishes two documents.
 
     Args:
         spec: the benchmark's description.
         dim: width of the result.
-        tokens: `categories`, each with a vector, initially standard normal; or `values`, where a grey value
-            or byte v of V enters a linear map as `2 v / (V - 1) - 1`.
+        tokens: `categories`, each with a learned vector, initially standard normal; or `values`: a grey value or byte v
+            of V enters a linear map as `2 v / (V - 1) - 1`.
 
     Raises:
         BadInput: `tokens` is unknown, or `values` for a benchmark without exactly one categorical column.
@@ -57,7 +57,7 @@ class TokenEncoder(nn.Module):
             if len(vocabularies) != 1 or spec.node.dense or vocabularies[0] < 2:
                 raise BadInput(
                     f"tokens: values needs one categorical column of two values or more, but {spec.name} has columns "
-                    f"of {list(vocabularies)} values and {spec.node.dense} dense ones. Take tokens: categories."
+                    f"of {list(vocabularies)} values and {spec.node.dense} dense ones. Use tokens: categories."
                 )
             self.largest, features = vocabularies[0] - 1, Features(dense=1)
         self.encoder = NodeEncoder(replace(spec, node=features), dim, categorical="normal")
@@ -74,16 +74,16 @@ class TokenEncoder(nn.Module):
 
 
 class Positions(nn.Module):
-    """Adds places to tokens: `x + P[place]`.
+    """Add places to tokens: `x + P[place]`.
 
     * sinusoidal: `P[i, 2 j] = sin(i / 10000^(2 j / dim))`, `P[i, 2 j + 1] = cos` of the same, not learned;
     * learned: a table of `max_length` rows, initially normal with standard deviation 0.02;
-    * none: the tokens as they are.
+    * none: unchanged tokens.
 
     Args:
         name: see above.
         dim: width of the tokens.
-        max_length: places of a learned table.
+        max_length: number of places of a learned table.
 
     Raises:
         BadInput: the name is unknown.
@@ -114,23 +114,23 @@ class Positions(nn.Module):
 def sinusoids(place: Tensor, dim: int) -> Tensor:
     """Compute sines and cosines of places `[..., dim]`, see `Positions`; an odd `dim` drops a cosine.
 
-    In float64, on an Apple GPU in float32.
+    Computed in float64, on an Apple GPU in float32.
 
     Examples:
         >>> sinusoids(torch.tensor([1]), 3)
         tensor([[0.8415, 0.5403, 0.0022]], dtype=torch.float64)
     """
-    # In float32 angles of thousands, and so their sines, would be off by 1e-4.
+    # In float32 angles in the thousands, and so their sines, would have errors of 1e-4.
     exponent = torch.arange(0, dim, 2, device=place.device, dtype=widest_dtype(place.device)) / dim
     angle = place.unsqueeze(-1) * torch.exp(exponent * -math.log(10_000.0))
     return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(-2)[..., :dim]
 
 
 def halved_sinusoids(place: Tensor, dim: int) -> Tensor:
-    """Compute sines of places, then their cosines, `[..., dim]`, as in fairseq, on which Luna is built.
+    """Compute sines of places, then their cosines, `[..., dim]`, as in fairseq, which Luna is based on.
 
     With `h = dim // 2` columns j of either kind the angle is `i / 10000^(j / (h - 1))`: the slowest turns by a 10,000th
-    in each place, where `sinusoids` ends a little before. An odd `dim` ends in a column of zeros. Precision as there.
+    per place, that of `sinusoids` slightly faster. An odd `dim` ends in a column of zeros. Precision as in `sinusoids`.
 
     Examples:
         >>> halved_sinusoids(torch.tensor([1]), 4)
@@ -162,14 +162,14 @@ def check_sequences(spec: BenchmarkSpec) -> None:
 
 
 def tower_column(spec: BenchmarkSpec) -> int | None:
-    """Find the categorical column that tells two documents apart; None where a graph is one document."""
+    """Find the categorical column that distinguishes two documents; None if a graph is one document."""
     names = spec.node.names[: len(spec.node.vocabularies)]
     return names.index(TOWER) if TOWER in names else None
 
 
 @dataclass(frozen=True)
 class Documents:
-    """Tokens in reading order: document by document, by ascending place.
+    """Tokens in reading order: by document, then by ascending place.
 
     Args:
         order: row in the batch of each token `[T]`.
@@ -185,13 +185,13 @@ class Documents:
 
     @classmethod
     def of(cls, batch: GraphBatch, tower: int | None) -> Documents:
-        """Find the documents of a batch; those of a pair are successive, and one of them may be empty.
+        """Find the documents of a batch; those of a pair are adjacent, and one of them may be empty.
 
         Nodes are sorted by `pos`, whatever their order in the batch.
 
         Args:
             batch: graphs with `pos [num_nodes, 1]`.
-            tower: number of the column that tells the documents of a pair apart; None without pairs.
+            tower: number of the column that distinguishes the documents of a pair; None without pairs.
 
         Examples:
             >>> from graphbench import GraphTable

@@ -1,4 +1,4 @@
-"""The transformer of the Long Range Arena, and its variants with attention below n^2.
+"""The transformer of the Long Range Arena, and its variants with subquadratic attention.
 
 Tay et al., "Long Range Arena: A Benchmark for Efficient Transformers", ICLR 2021, arXiv 2011.04006.
 """
@@ -25,7 +25,7 @@ _EPS = 1e-6
 
 
 class TransformerLayer(nn.Module):
-    """A layer with its norms first: `y = x + Drop(A(Norm(x)))`, `x' = y + FFN(Norm(y))`; FFN has GELU.
+    """A pre-norm layer: `y = x + Drop(A(Norm(x)))`, `x' = y + FFN(Norm(y))`; FFN has GELU.
 
     Args:
         dim: width of the tokens.
@@ -58,10 +58,10 @@ class TransformerLayer(nn.Module):
 
 
 class SequenceTransformer(SequenceModel):
-    """The transformer of the Long Range Arena with a choice of attention; defaults are those of ListOps.
+    """The transformer of the Long Range Arena with a choice of attention; defaults are for ListOps.
 
-    Layers have their norms first; a learned token represents the document, and the head reads its state behind the
-    last norm. Results depend neither on other documents of the batch nor on padding.
+    Layers are pre-norm. A learned token represents the document, and the head reads its state after the last norm.
+    Results depend neither on other documents of the batch nor on padding.
 
     Time and memory: `B L (N d^2 + N^2 (d + H))`, `B L (N d + H N^2)`.
 
@@ -70,23 +70,23 @@ class SequenceTransformer(SequenceModel):
         hidden_dim: width of the tokens.
         num_layers: layers.
         num_heads: heads; must divide `qkv_dim`.
-        qkv_dim: width of queries, keys and values, all heads together; None for `hidden_dim`.
+        qkv_dim: width of queries, keys and values, over all heads; None for `hidden_dim`.
         ffn_dim: width of the feed-forward network.
         attention: softmax (over all tokens), linformer (`LinformerAttention`), performer (`PerformerAttention`),
             bigbird (`BigBirdAttention`) or reformer (`ReformerAttention`).
-        dropout: probability of every dropout but that of attention weights.
+        dropout: probability of every dropout except that of attention weights.
         attention_dropout: probability of dropping an attention weight; performer has no weights to drop.
         tokens: categories, each with a learned vector, or values, see `TokenEncoder`.
         positions: sinusoidal, learned or none.
         pooling: cls (the learned token) or mean.
-        interaction: how two documents meet, concatenate or NLI, see `PairReadout`.
+        interaction: how two documents are joined, concatenate or NLI, see `PairReadout`.
         max_length: tokens of the longest document, for learned positions and linformer; by default the benchmark's.
         rank: mixtures of keys and values of linformer.
-        num_features: random features of performer; None for none, with relu alone, as in the arena.
-        kernel: of performer, relu or softmax.
+        num_features: random features of performer; None for none, with relu only, as in the arena.
+        kernel: kernel of performer, relu or softmax.
         block_size: tokens of a block of bigbird.
         num_random: random blocks that a block of bigbird attends to.
-        num_buckets: of reformer, 1 or an even number.
+        num_buckets: buckets of reformer, 1 or an even number.
         num_hashes: rounds of hashing of reformer.
         chunk_length: tokens of a chunk of reformer.
 
@@ -135,7 +135,7 @@ class SequenceTransformer(SequenceModel):
         check_range("num_random", num_random, at_least=0, whole=True)
         if max_length is not None or attention == "linformer":
             max_length = longest_document(spec, max_length)
-        room = (max_length or 0) + (pooling == "cls")  # the learned token takes a row of linformer's mixture, too
+        room = (max_length or 0) + (pooling == "cls")  # the learned token also needs a row of linformer's mixture
 
         def make(number: int) -> ProjectedAttention:
             shared = (hidden_dim, num_heads, qkv_dim)

@@ -1,8 +1,8 @@
-"""Trees of a fixed shape over the tokens of documents, level by level.
+"""Trees of a fixed shape over the tokens of documents, by level.
 
-Legend: B documents of a block, N padded tokens, k children of a node. Level 0 holds the tokens; level l has w_l slots,
-k to each of its m_l groups of siblings, and its n_l = m_(l - 1) nodes, the parents of the groups of level l - 1,
-fill the first of them. W slots of all levels.
+Legend: B documents of a block, N padded tokens, k children of a node. Level 0 contains the tokens. Level l has w_l
+    slots, k for each of its m_l groups of siblings; its n_l = m_(l - 1) nodes, the parents of the groups of level l -
+    1, fill the first slots. W slots of all levels.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from graphbench_sequences.tokens import sinusoids
 
 
 class Relatives(NamedTuple):
-    """Masks of the keys that groups of queries of one level see.
+    """Masks of the keys that are visible to groups of queries of one level.
 
     Args:
-        bias: minus infinity at keys without node, else 0, `[B, 1, m, 1, c]`; 0 everywhere in groups without keys.
+        bias: minus infinity at keys without a node, else 0, `[B, 1, m, 1, c]`; 0 everywhere in groups without keys.
         has_some: 1 for groups with a key, else 0, `[B, 1, m, 1, 1]`.
     """
 
@@ -32,7 +32,7 @@ class Relatives(NamedTuple):
 
     @classmethod
     def of(cls, exists: Tensor) -> Relatives:
-        """Make them from a mask of keys `[B, m, c]`.
+        """Create them from a mask of keys `[B, m, c]`.
 
         Examples:
             >>> Relatives.of(torch.tensor([[[True, False], [False, False]]])).bias.flatten()
@@ -54,9 +54,9 @@ class Tree:
         counts: nodes of each document `[B]`, one tensor per level; 0 above its root.
         exists: true at slots with a node `[B, m, k]`, one tensor per level.
         depth: levels of each document `[B]`.
-        siblings: of each level, the node itself among them.
-        ancestors: of each level but the highest: one node of every level above.
-        places: of those in their levels `[m]`, for each level a list by ascending level.
+        siblings: siblings of each level, including the node itself.
+        ancestors: ancestors of each level except the highest: one node of every level above.
+        places: places of the ancestors in their levels `[m]`, for each level a list by ascending level.
 
     Examples:
         >>> tree = Tree.over(torch.tensor([5, 1]), max_length=5, num_children=2)
@@ -80,7 +80,7 @@ class Tree:
         groups = [-(-size // num_children) for size in sizes]
         counts = [lengths]
         for _ in sizes[1:]:
-            # A level of one node is the root, and has none above it.
+            # A level of one node is the root, with no level above it.
             above = (counts[-1] + num_children - 1).div(num_children, rounding_mode="floor")
             counts.append(torch.where(counts[-1] > 1, above, 0))
         slots = [torch.arange(size * num_children, device=lengths.device).view(size, num_children) for size in groups]
@@ -105,7 +105,7 @@ class Tree:
 
     @property
     def num_levels(self) -> int:
-        """Levels of the longest document."""
+        """Number of levels of the longest document."""
         return len(self.counts)
 
     def split(self, x: Tensor, dim: int) -> list[Tensor]:
@@ -115,14 +115,14 @@ class Tree:
         return [part.unflatten(dim, shape) for part, shape in zip(parts, shapes, strict=True)]
 
     def grow(self, x: Tensor) -> Tensor:
-        """Grow the slots of all levels `[B, W, dim]` from padded tokens `[B, N, dim]`.
+        """Compute the slots of all levels `[B, W, dim]` from padded tokens `[B, N, dim]`.
 
         Node j of level l is the mean of its children without their places, plus the `sinusoids` of its own place, in
-        tokens `(j + 1/2) n / n_l`. Its l-th entry from the end is 0, as in the released code.
+        tokens `(j + 1/2) n / n_l`. Its l-th last entry is 0, as in the released code.
         """
         levels = [F.pad(x, (0, 0, 0, self.exists[0][0].numel() - x.shape[1]))]
         for below, exists in pairwise(self.exists):
-            # Means over the children that exist; places are added afterwards, so that no mean holds those of children.
+            # Means over existing children; places are added afterwards, so means do not include those of children.
             weight = below.to(x.dtype) / below.sum(-1, keepdim=True).clamp(min=1)
             means = (levels[-1].unflatten(1, below.shape[1:]) * weight.unsqueeze(-1)).sum(2)
             levels.append(F.pad(means, (0, 0, 0, exists[0].numel() - means.shape[1])))

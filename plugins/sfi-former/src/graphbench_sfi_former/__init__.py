@@ -1,13 +1,13 @@
 """SFi-Former and its exact sparse flow for graphbench.
 
-| what is asked for | solved by | computed in |
+| request | solved by | computed in |
 |---|---|---|
 | models, layers, `sparse_flow_attention`, `..._weights` | Newton's method, in blocks (`blocks`) | float32, float64 |
-| the rows of these whose condition is beyond that | sorting, in logarithms (`steep`, `logarithms`) | float64 |
-| `sparse_flow`, `sparse_flow_edges`, frictions given | Newton's method (`sparse_flow`) | the same, then the other two |
-| `solver: proximal`, `sparse_flow_proximal` | T steps of the paper's iteration (`reference`) | as the first |
+| rows of these that are too ill-conditioned for that | sorting, in logarithms (`steep`, `logarithms`) | float64 |
+| `sparse_flow`, `sparse_flow_edges`, frictions given | Newton's method (`sparse_flow`) | the same, then as above |
+| `solver: proximal`, `sparse_flow_proximal` | T steps of the paper's iteration (`reference`) | as in the first row |
 
-All is plain torch. `blocks` lists the operations that kernels may compute faster.
+Everything is plain torch. `blocks` lists the operations that kernels may compute faster.
 """
 
 from __future__ import annotations

@@ -1,22 +1,22 @@
-"""Sparse-flow attention: from projections to the output, exact, in plain torch, block after block of rows.
+"""Exact sparse-flow attention from projections to the output, in plain torch, by blocks of rows.
 
 SFi-Former (Li et al., 2025, sections 3.1 to 3.3): per head R = softmax(-Q K^T / sqrt d) and
 F = softmax(Q~ K~^T / sqrt d); every row z of the attention matrix solves
 
     min_z 1/2 sum_i r_i z_i^2 + penalty sum_i f_i |z_i| + alpha/2 (sum_i z_i - 1)^2
 
-(equation 11; the hard constraint sum_i z_i = 1 of equation 7 without alpha), and the output is Z V. In the notation of
+(equation 11; without alpha the hard constraint sum_i z_i = 1 of equation 7), and the output is Z V. In the notation of
 `sparse_flow`, weights S_i = unit / r_i are ordinary attention, softmax(Q K^T / sqrt d).
 
-Precision of the exact solver, against exact arithmetic on the same Q, K, Q~, K~ and V: with logits of a standard
-deviation up to 200, masks, ties and alpha from 1e-3 on or None, the greatest error of the output and of each gradient
-is below 2e-2 (float32) and 1e-6 (float64) of the greatest entry of that tensor; where keys are tied, so that terms of a
-gradient cancel, of the greatest sum of the absolute values of an entry's terms (`tests/test_precision.py`). Typical
-errors are 1e-6 and 1e-12. Beyond, flows still sum to what they should and everything is finite: derivatives that the
-dtype cannot hold are reduced, those of one row by one factor.
+Precision of the exact solver, compared with exact arithmetic on the same Q, K, Q~, K~ and V, for logits of a standard
+deviation up to 200, masks, ties, and alpha of at least 1e-3 or None: the largest error of the output and of each
+gradient is below 2e-2 (float32) and 1e-6 (float64) relative to the largest entry of that tensor. If keys are tied and
+terms of a gradient cancel, it is relative to the largest sum of absolute terms of an entry (`tests/test_precision.py`).
+Typical errors are 1e-6 and 1e-12. Outside this range flows still have the right sums and everything is finite:
+derivatives outside the range of the dtype are reduced, those of a row by one factor.
 
-In a flow over a given graph (`sparse_flow_edges`) the edges into a node are a row, and nothing of nodes times nodes is
-made.
+In a flow over a given graph (`sparse_flow_edges`) the edges into a node are a row, and no nodes x nodes tensor is
+built.
 
 Legend: M matrices (graphs times heads), N queries, K keys, d head width; m and n: those of a block.
 """
@@ -55,34 +55,34 @@ def sparse_flow_attention(
     dropout: float = 0.0,
     solver: Literal["exact"] | Solver = "exact",
 ) -> Tensor:
-    """Attend by sparse flows: return Z V with Z as in the module's docstring.
+    """Compute attention with sparse flows: return Z V with Z as in the module's docstring.
 
-    The exact solver takes block after block of rows from the projections to the output, in tensors that stay in the
-    cache. It keeps no `[N, K]` tensor for the backward pass, which computes the two softmaxes again (`blocks`); a
-    kernel may do the same. Rows whose numbers the dtype cannot hold, because logits span tens or hundreds, are
-    found by their condition and solved in float64 logarithms (`steep`). The precision is that of the module's
-    docstring. There are second derivatives, but for rows solved in logarithms.
+    The exact solver processes blocks of rows from the projections to the output, in tensors that fit the cache. It
+    keeps no `[N, K]` tensor for the backward pass, which recomputes the two softmaxes (`blocks`); a kernel may do the
+    same. Rows whose numbers exceed the dtype, because logits span tens or hundreds, are detected by their condition and
+    solved in float64 logarithms (`steep`). For precision see the module's docstring. Second derivatives exist except
+    for rows solved in logarithms.
 
     Args:
-        query: Q `[..., N, d]`; the leading dimensions are mostly `[B, H]`.
+        query: Q `[..., N, d]`; the leading dimensions are usually `[B, H]`.
         key: K `[..., K, d]`.
         friction_query: Q~ `[..., N, d~]`.
         friction_key: K~ `[..., K, d~]`.
         value: V `[..., K, d_v]`.
         penalty: weight of the friction, non-negative: a number, or a tensor that broadcasts to `[..., 1, 1]`, such as
             1 / (number of nodes) of each graph.
-        alpha: weight of the unit-inflow term, positive, of the same kinds; None for rows that sum to one.
+        alpha: weight of the unit-inflow term, positive, same types as `penalty`; None for rows that sum to one.
         mask: boolean, broadcastable to `[..., N, K]`; True where a key is allowed. Rows without a key give 0.
-        dropout: probability with which an attention weight is dropped, the others growing by 1 / (1 - dropout). The
-            draws follow torch's global CPU generator. Pass 0 in evaluation.
-        solver: "exact"; or any solver of the flow, with which the attention is composed unfused: `sparse_flow`, or
+        dropout: probability of dropping an attention weight; the others are scaled by 1 / (1 - dropout). Draws use
+            torch's global CPU generator. Pass 0 in evaluation.
+        solver: "exact"; or any solver of the flow, for unfused attention: `sparse_flow`, or
             `functools.partial(sparse_flow_proximal, num_steps=20)`.
 
     Returns:
         Output `[..., N, d_v]` in the dtype of `value`; half precision is computed in float32.
 
     Raises:
-        BadInput: shapes that do not fit, an unknown solver, or values as in `sparse_flow`.
+        BadInput: shapes do not match, the solver is unknown, or as in `sparse_flow`.
 
     Examples:
         >>> import torch
@@ -100,7 +100,7 @@ def sparse_flow_attention(
     if solver != "exact":
         raise BadInput(f"solver must be 'exact' or a function that solves for the flow, but is {solver!r}.")
     projections = (query, key, friction_query, friction_key, value)
-    # A seed rather than a dropout mask: the backward pass draws it again, so nothing of size [N, K] is kept.
+    # A seed rather than a dropout mask: the backward pass redraws the mask, so nothing of size [N, K] is kept.
     seed = torch.randint(2**62, ()) if dropout else None
     if in_program():
         weights = weights_in_program(query.device, penalty, alpha)
@@ -138,7 +138,7 @@ def _exact(
     """Run the exact solver on Q, K, Q~, K~ and V, with a seed for dropout."""
     query, key, *_, value = projections
     lead = _check_shapes(*projections)
-    if 0 in query.shape[:-1]:  # no rows: nothing to solve, but gradients of zero for all
+    if 0 in query.shape[:-1]:  # no rows: nothing to solve, but all gradients must be zero
         return value.new_zeros(*query.shape[:-1], value.shape[-1]) + sum(x.sum() for x in projections) * 0
     dtype = solving_dtype(*projections)
     with without_autocast(query.device):
@@ -151,14 +151,14 @@ def _exact(
             0 if seed is None else int(seed),
         )
         output, steep = attend_rows(*operands)
-        # The one host-device sync of the solver: how many rows are steep decides the shapes of what follows.
+        # The only host-device sync of the solver: the number of steep rows determines the shapes below.
         if bool(steep.any()):
             output = output.masked_fill(steep[..., None], 0.0) + _attend_steep_rows(steep, *operands)
     return output.view(*query.shape[:-1], value.shape[-1]).to(value.dtype)
 
 
 def _attend_steep_rows(steep: Tensor, *operands: Any) -> Tensor:
-    """Attend in the steep rows, on the CPU where the device has no float64; arguments as in `attend_rows`."""
+    """Attend in the steep rows, on the CPU if the device has no float64; arguments as in `attend_rows`."""
     if not is_apple(steep.device):
         return cast("Tensor", SteepRows.apply(steep, operands[7:], *operands[:7]))
     steep_here, *here = (x.cpu() if isinstance(x, Tensor) else x for x in (steep, *operands))
@@ -195,10 +195,10 @@ def sparse_flow_weights(
 ) -> Tensor:
     """Compute the attention matrix Z `[..., N, K]` itself, for traces and for solvers that cannot be fused.
 
-    Arguments as in `sparse_flow_attention`, whose result with unit vectors for values this is by the exact solver.
+    Arguments as in `sparse_flow_attention`. The exact solver returns its result for unit vectors as values.
 
     Raises:
-        BadInput: shapes that do not fit, or values as in `sparse_flow`.
+        BadInput: shapes do not match, or as in `sparse_flow`.
 
     Examples:
         >>> query, key, friction_query, friction_key = torch.randn(4, 2, 6, 4)
@@ -222,7 +222,7 @@ def sparse_flow_weights(
 
 
 def flow_resistance(query: Tensor, key: Tensor, mask: Tensor | None = None) -> Tensor:
-    """Compute R = softmax(-Q K^T / sqrt d) `[..., N, K]`, for flows whose frictions come from elsewhere.
+    """Compute R = softmax(-Q K^T / sqrt d) `[..., N, K]`, for flows with frictions from another source.
 
     Args:
         query: Q `[..., N, d]`.
@@ -230,10 +230,10 @@ def flow_resistance(query: Tensor, key: Tensor, mask: Tensor | None = None) -> T
         mask: boolean, broadcastable to `[..., N, K]`; True where a key is allowed.
 
     Returns:
-        In float32, or float64 if the inputs are; half precision cannot hold a flow.
+        Resistances in float32, or float64 if the inputs are; half precision is too coarse for a flow.
 
     Raises:
-        BadInput: a mask that is not boolean or does not fit.
+        BadInput: the mask is not boolean or does not match.
 
     Examples:
         >>> flow_resistance(torch.zeros(2, 4), torch.zeros(2, 4))
@@ -249,7 +249,7 @@ def flow_resistance(query: Tensor, key: Tensor, mask: Tensor | None = None) -> T
 def _softmax_of_scores(query: Tensor, key: Tensor, mask: Tensor | None) -> Tensor:
     with torch.autocast(query.device.type, enabled=False):
         scores = query @ key.transpose(-1, -2) * query.shape[-1] ** -0.5
-        if mask is not None:  # finite, so that rows without a key stay free of NaN
+        if mask is not None:  # finite, so that rows without a key have no NaN
             scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
         return scores.softmax(-1)
 
@@ -257,7 +257,7 @@ def _softmax_of_scores(query: Tensor, key: Tensor, mask: Tensor | None) -> Tenso
 def _check_shapes(
     query: Tensor, key: Tensor, friction_query: Tensor, friction_key: Tensor, value: Tensor
 ) -> tuple[int, ...]:
-    """Return the leading dimensions; raise `BadInput` where the shapes do not belong together."""
+    """Return the leading dimensions; raise `BadInput` if the shapes do not match."""
     tensors = (query, key, friction_query, friction_key, value)
     if all(x.dim() >= 2 for x in tensors) and len({x.shape[:-2] for x in tensors}) == 1:
         same_rows = query.shape[-2] == friction_query.shape[-2]
@@ -285,16 +285,16 @@ def sparse_flow_edges(
 ) -> Tensor:
     """Compute the flow of least energy into every node over the edges of a graph, exactly.
 
-    As `sparse_flow` (SFi-Former, equations 7 and 11), which does the work, where node i draws on the sources of the
-    edges that end in it: a row of the matrix is the set of edges with one target. Any edges will do: those of the
-    graph, loops, shortcuts, or virtual nodes (`with_virtual_nodes`). Nodes of similar degree are solved together, their
-    rows padded to at most twice their length.
+    Uses `sparse_flow` (SFi-Former, equations 7 and 11). Node i receives flow from the sources of its incoming edges: a
+    row of the matrix is the set of edges with one target. Edges are arbitrary: those of the graph, loops, shortcuts, or
+    virtual nodes (`with_virtual_nodes`). Nodes of similar degree are solved together, their rows padded to at most
+    twice their length.
 
     Args:
-        resistance: r `[E, ...]`, positive, floating point; further dimensions, such as heads, are solved side by side.
+        resistance: r `[E, ...]`, positive, floating point; further dimensions, such as heads, are solved in parallel.
         friction: f `[E, ...]`, non-negative, floating point.
-        target: node that each edge ends in, int64 `[E]`, in any order.
-        num_nodes: nodes.
+        target: target node of each edge, int64 `[E]`, in any order.
+        num_nodes: number of nodes.
         penalty: weight of the friction, non-negative: a number, or one per node `[num_nodes]`.
         alpha: weight of the unit-inflow term, positive; None for the hard constraint.
 
@@ -302,7 +302,7 @@ def sparse_flow_edges(
         Flow `[E, ...]` in the dtype of `resistance`, with the precision of `sparse_flow`.
 
     Raises:
-        BadInput: shapes, dtypes or values that do not fit.
+        BadInput: invalid shapes, dtypes or values.
 
     Examples:
         >>> import torch
@@ -328,7 +328,7 @@ def sparse_flow_edges(
         nodes = ((degree <= size) & (2 * degree > size)).nonzero().view(-1)
         place = torch.arange(size, device=target.device)
         mask = place < degree[nodes, None]
-        # Places beyond a node's degree read other nodes' edges, which the mask hides; the last would lie past the end.
+        # Places beyond a node's degree read other nodes' edges, which the mask hides; the last would be out of range.
         incoming = order[(first[nodes, None] + place).clamp_max(len(order) - 1)]
         r, f = (x[incoming].movedim(-1, 1) for x in (links, tolls))  # [nodes, width, size]
         flow = sparse_flow(r, f, weights[nodes, None, None], alpha, mask[:, None])
@@ -340,12 +340,12 @@ def sparse_flow_edges(
 def with_virtual_nodes(edge_index: Tensor, graph_of: Tensor, num_graphs: int, num_virtual: int = 1) -> Tensor:
     """Return the edges of a batch and those of virtual nodes, each joined to all nodes of its graph in both directions.
 
-    Virtual node v of graph g has number `T + g * num_virtual + v`, behind the T nodes.
+    Virtual node v of graph g has number `T + g * num_virtual + v`, after the T nodes.
 
     Args:
         edge_index: `[2, E]`.
         graph_of: graph of each node `[T]`.
-        num_graphs: graphs.
+        num_graphs: number of graphs.
         num_virtual: virtual nodes of each graph.
 
     Returns:
@@ -373,9 +373,7 @@ def _check_edges(
             f"{tuple(resistance.shape)}, {tuple(friction.shape)} and {tuple(target.shape)}."
         )
     if target.numel() and not 0 <= int(target.min()) <= int(target.max()) < num_nodes:
-        raise BadInput(
-            f"target must lie in 0 .. {num_nodes - 1}, but lies in {int(target.min())} .. {int(target.max())}."
-        )
+        raise BadInput(f"target must be in 0 .. {num_nodes - 1}, but is in {int(target.min())} .. {int(target.max())}.")
     for name, tensor in (("resistance", resistance), ("friction", friction)):
         if not tensor.is_floating_point():
             raise BadInput(f"{name} must be a floating-point tensor, but has dtype {tensor.dtype}.")

@@ -1,16 +1,16 @@
-"""Ordinary rows of sparse-flow attention in plain torch: block after block, computed again in the backward pass.
+"""Ordinary rows of sparse-flow attention in plain torch: by blocks, recomputed in the backward pass.
 
-Everything is differentiated by autograd but the choice of the level, which needs no derivative of its own (see
-`sparse_flow`). A block is as large as the cache of a processor, so that its dozens of operations cost little more than
-their arithmetic, and no `[N, K]` tensor outlives it; what is kept are the projections and one level a row.
+Autograd differentiates everything except the choice of the level, which needs no separate derivative (see
+`sparse_flow`). A block is as large as the cache of a CPU, so its dozens of operations cost little more than their
+arithmetic, and no `[N, K]` tensor outlives it. Only the projections and one level per row are kept.
 
-A row is steep, and left to `steep`, where its condition times (1 + largest logit) is beyond the dtype, where a
-resistance leaves the numbers that the dtype can state, or where the derivative of a saturated softmax counts.
+A row is steep, and left to `steep`, if its condition times (1 + largest logit) is too large for the dtype, if a
+resistance is outside the range of the dtype, or if the derivative of a saturated softmax matters.
 
 | operation | plain form | kernels of `graphbench-kernels` |
 |---|---|---|
-| `graphbench_sfi_former::water_level` | in `sparse_flow` | cards, in Triton |
-| `graphbench_sfi_former::attend_rows` | here | processors, in Numba |
+| `graphbench_sfi_former::water_level` | in `sparse_flow` | GPUs, in Triton |
+| `graphbench_sfi_former::attend_rows` | here | CPUs, in Numba |
 
 Legend: M matrices (graphs times heads), N queries, K keys, d head width; m and n: those of a block.
 """
@@ -30,20 +30,20 @@ from graphbench_sfi_former.sparse_flow import flow_at, water_level, where_positi
 Block = tuple[slice, slice]
 #: A block, its allowed keys `[m, n or 1, K]` and factors of dropout `[m, n, K]`.
 Piece = tuple[Block, Tensor | None, Tensor | None]
-#: Numbers of an `[m, n, K]` tensor on a processor, and elsewhere.
+#: Numbers of an `[m, n, K]` tensor on a CPU, and on other devices.
 BLOCK, BLOCK_ELSEWHERE = 2**18, 2**24
-#: What rounding may come to in ordinary rows, relative to the flow's largest possible value 1.
+#: Allowed rounding error in ordinary rows, relative to the flow's largest possible value 1.
 TOLERANCE = {torch.float32: 1e-3, torch.float64: 1e-9}
 #: Size of logits from which a softmax may be 1 to within the rounding of a float32.
 _HOT = 8.0
-#: A softmax is nearly 1 from here on: its derivative, a multiple of what is left of 1, loses a digit or more.
+#: Above this a softmax is nearly 1: its derivative, a multiple of the remainder to 1, loses a digit or more.
 _NEAR_ONE = 0.9
-#: Keys up to which all hot rows are steep.
+#: Number of keys up to which all hot rows are steep.
 _FEW = 8
 
 
 class Operands(NamedTuple):
-    """Operands of attention, or gradients by them; None for a gradient that is not needed.
+    """Operands of attention, or their gradients; None for a gradient that is not needed.
 
     Args:
         query: Q `[M, N, d]`.
@@ -84,7 +84,7 @@ def attend_rows(
     dropout: float,
     seed: int,
 ) -> tuple[Tensor, Tensor]:
-    """Attend by sparse flows in all but the steep rows, and say which rows are steep.
+    """Compute sparse-flow attention in all rows except the steep ones, and return which rows are steep.
 
     Args:
         query: Q `[M, N, d]`, float32 or float64.
@@ -97,10 +97,10 @@ def attend_rows(
         masks: allowed keys `[L, N or 1, K]`; None for all.
         mask_of: number of the mask of each matrix `[M]`.
         dropout: probability of dropping an attention weight.
-        seed: of the draws of dropout.
+        seed: seed of dropout.
 
     Returns:
-        Output `[M, N, d_v]`, of no meaning in steep rows, and which rows are steep, bool `[M, N]`.
+        Output `[M, N, d_v]`, undefined in steep rows, and which rows are steep, bool `[M, N]`.
     """
     tensors = (query, key, friction_query, friction_key, value, penalty, alpha)
     output_and_steep: tuple[Tensor, Tensor] = _Blocks.apply((masks, mask_of, dropout, seed), *tensors)
@@ -108,11 +108,11 @@ def attend_rows(
 
 
 class _Blocks(torch.autograd.Function):
-    """`attend_block` for all blocks; the backward pass runs it again at the levels of the forward pass."""
+    """`attend_block` for all blocks; the backward pass reruns it with the levels of the forward pass."""
 
     @staticmethod
     def forward(ctx: Any, options: tuple[Any, ...], *tensors: Tensor) -> tuple[Tensor, Tensor]:
-        """Output `[M, N, d_v]` and steep rows `[M, N]`; options are masks, their numbers, dropout and its seed."""
+        """Return output `[M, N, d_v]` and steep rows `[M, N]`; options: masks, their numbers, dropout and its seed."""
         operands = Operands(*tensors)
         query, value = operands.query, operands.value
         output = query.new_empty(*query.shape[:2], value.shape[-1])
@@ -128,7 +128,7 @@ class _Blocks(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, upstream: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
-        """Gradients of the seven tensors; differentiable where autograd records this."""
+        """Return gradients of the seven tensors; differentiable if autograd records this."""
         levels, *tensors = ctx.saved_tensors
         operands = Operands(*tensors)
         pieces = blocks(operands, *ctx.options)
@@ -138,22 +138,22 @@ class _Blocks(torch.autograd.Function):
 def block_gradients(
     pieces: Iterable[Piece], operands: Operands, levels: Tensor | None, upstream: Tensor, wanted: Sequence[bool]
 ) -> Operands:
-    """Compute gradients of the operands, running all blocks again.
+    """Compute gradients of the operands by rerunning all blocks.
 
     Args:
         pieces: the blocks, with their masks and factors of dropout.
-        operands: of all of them.
-        levels: levels `[M, N, 1]`; None to find them again.
+        operands: operands of all blocks.
+        levels: levels `[M, N, 1]`; None to recompute them.
         upstream: gradient of the output `[M, N, d_v]`.
-        wanted: which of the seven gradients are wanted.
+        wanted: which of the seven gradients to compute.
 
     Returns:
-        Gradients, None for those that are not wanted; differentiable where autograd records this.
+        Gradients, None for those that are not wanted; differentiable if autograd records this.
     """
     twice = torch.is_grad_enabled()
     zeros = (x.new_zeros(x.shape) if x is not None and want else None for x, want in zip(operands, wanted, strict=True))
     grads = Operands(*zeros)  # type: ignore[arg-type]
-    with torch.enable_grad(), torch.autocast(upstream.device.type, enabled=False):  # may run inside of one
+    with torch.enable_grad(), torch.autocast(upstream.device.type, enabled=False):  # may run inside autocast
         for at, allowed, keep in pieces:
             part = operands.cut(at)
             # Detached blocks free their graph at once; otherwise all graphs live until the second backward pass.
@@ -175,11 +175,11 @@ def attend_block(
     Args:
         part: operands of the block.
         allowed: allowed keys `[m, n or 1, K]`; None for all.
-        keep: factors of dropout `[m, n, K]`; None without.
-        level: water levels `[m, n, 1]`, negative in rows that are not solved here; None to find them.
+        keep: factors of dropout `[m, n, K]`; None without dropout.
+        level: water levels `[m, n, 1]`, negative in rows that are not solved here; None to compute them.
 
     Returns:
-        Output `[m, n, d_v]`, levels, and steep rows `[m, n]`, which are None for given levels.
+        Output `[m, n, d_v]`, levels, and steep rows `[m, n]` (None if levels are given).
     """
     query, key, friction_query, friction_key, value, penalty, alpha = part
     wall = None if allowed is None else query.new_zeros(allowed.shape).masked_fill_(~allowed, torch.inf)
@@ -199,11 +199,11 @@ def attend_block(
 
 
 class _Conductances(torch.autograd.Function):
-    """Scores s to weights unit / r with r = softmax(-s), and to the unit, which is a constant to autograd."""
+    """Map scores s to weights unit / r with r = softmax(-s), and to the unit, a constant for autograd."""
 
     @staticmethod
     def forward(ctx: Any, scores: Tensor, wall: Tensor | None) -> tuple[Tensor, Tensor]:
-        """S `[m, n, K]`, which is softmax(s), and unit `[m, n, 1]`, 1 in rows without any key."""
+        """Return S `[m, n, K]`, which is softmax(s), and unit `[m, n, 1]`, 1 in rows without a key."""
         weight = scores.softmax(-1)
         # sum_i r_i = 1 and r_i = unit / S_i give the unit without a second softmax, of -s.
         unit = 1 / _resistances(weight, wall).reciprocal_().sum(-1, keepdim=True)
@@ -215,7 +215,7 @@ class _Conductances(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, upstream: Tensor, _: Tensor) -> tuple[Tensor, None]:
-        """From d(log r_i) = -ds_i + sum_j r_j ds_j."""
+        """Use d(log r_i) = -ds_i + sum_j r_j ds_j."""
         weight, unit, wall = ctx.saved_tensors
         of_log = upstream * weight
         # S equals softmax(s), but this is not softmax's gradient: the unit is held constant (see `sparse_flow`).
@@ -224,13 +224,13 @@ class _Conductances(torch.autograd.Function):
 
 
 def _resistances(weight: Tensor, wall: Tensor | None) -> Tensor:
-    """Raise S to the least value that can be inverted, and to infinity at keys that are not allowed."""
+    """Raise S to the smallest value that can be inverted, and to infinity at keys that are not allowed."""
     bounded = weight.clamp_min(torch.finfo(weight.dtype).tiny ** 0.8)
     return bounded if wall is None else bounded + wall
 
 
 def _scores(query: Tensor, key: Tensor, wall: Tensor | None) -> Tensor:
-    """Compute `Q K^T / sqrt d`, very low but finite at keys that are not allowed."""
+    """Compute `Q K^T / sqrt d`, very negative but finite at keys that are not allowed."""
     lowest = query.new_zeros(()) if wall is None else -wall.clamp_max(torch.finfo(wall.dtype).max ** 0.8)
     return torch.baddbmm(lowest, query, key.transpose(1, 2), alpha=query.shape[-1] ** -0.5)
 
@@ -248,12 +248,12 @@ def _find_level(
         cost: g `[m, n, K]`.
         slack: `[m, n, 1]`.
         size: bound on the logits `[m, n, 1]`.
-        wall: infinite at keys that are not allowed, else 0.
+        wall: infinity at keys that are not allowed, else 0.
     """
     limits = torch.finfo(unit.dtype)
     steepest = TOLERANCE[unit.dtype] / limits.eps
     level, slope, settled = water_level(weight, cost, slack)
-    # A logit of size L is off by up to eps L, and so is its weight, relatively. NaN fails all tests, hence the `~`.
+    # A logit of size L has an error of up to eps L, as has its weight, relatively. NaN fails all tests, hence `~`.
     steep = ~settled | ~(slope * level * (1 + size) <= steepest) | ~(unit >= limits.tiny**0.7)
     steep |= _hot(weight, unit, share, size, wall) & _saturated(weight, unit, cost, level, slack)
     if wall is not None:
@@ -270,10 +270,10 @@ def _hot(weight: Tensor, unit: Tensor, share: Tensor, size: Tensor, wall: Tensor
 
 
 def _saturated(weight: Tensor, unit: Tensor, cost: Tensor, level: Tensor, slack: Tensor) -> bool | Tensor:
-    """Mark the rows `[m, n, 1]` whose flow meets a mean resistance above 0.01, or in which all keys are active.
+    """Mark the rows `[m, n, 1]` with a mean resistance of the flow above 0.01, or with all keys active.
 
-    There the derivative by the logit of the largest resistance or friction, whose softmax may be 1 to within rounding,
-    can be a difference of equal numbers. With few keys this is the rule.
+    In these rows the derivative by the logit of the largest resistance or friction, whose softmax may be 1 to within
+    rounding, can be a difference of equal numbers. With few keys this is usual.
     """
     if cost.shape[-1] <= _FEW:
         return True
@@ -283,7 +283,7 @@ def _saturated(weight: Tensor, unit: Tensor, cost: Tensor, level: Tensor, slack:
 
 
 def logit_bound(query: Tensor, key: Tensor) -> Tensor:
-    """Bound the logits of each row `[m, n, 1]`, by the lengths of queries and keys."""
+    """Bound the logits of each row `[m, n, 1]` using the norms of queries and keys."""
     longest = torch.linalg.vector_norm(key, dim=-1).amax(-1)[:, None, None]
     return torch.linalg.vector_norm(query, dim=-1, keepdim=True) * longest * query.shape[-1] ** -0.5
 
@@ -291,14 +291,14 @@ def logit_bound(query: Tensor, key: Tensor) -> Tensor:
 def blocks(
     operands: Operands, masks: Tensor | None, mask_of: Tensor | None, dropout: float, seed: int
 ) -> Iterator[Piece]:
-    """Yield the blocks of a problem, with the same dropout mask every time, so that none is kept.
+    """Yield the blocks of a problem, with the same dropout mask every time, so that none is stored.
 
     Args:
-        operands: of all blocks.
+        operands: operands of all blocks.
         masks: as in `attend_rows`.
-        mask_of: as there.
-        dropout: as there.
-        seed: as there.
+        mask_of: as in `attend_rows`.
+        dropout: as in `attend_rows`.
+        seed: as in `attend_rows`.
     """
     query, key = operands.query, operands.key
     generator = torch.Generator(query.device).manual_seed(seed) if dropout else None
@@ -319,12 +319,12 @@ def allowed_keys(at: Block, masks: Tensor | None, mask_of: Tensor | None) -> Ten
 
 
 def block_size(device: torch.device) -> int:
-    """Return the most numbers that an `[m, n, K]` tensor of a block should have on this device."""
+    """Return the largest size that an `[m, n, K]` tensor of a block should have on this device."""
     return BLOCK if device.type == "cpu" else BLOCK_ELSEWHERE
 
 
 def block_slices(num_matrices: int, num_rows: int, num_keys: int, limit: int) -> list[Block]:
-    """Cut into blocks whose `[m, n, K]` part has `limit` numbers at most, but at least one row."""
+    """Split into blocks whose `[m, n, K]` part has at most `limit` numbers, but at least one row."""
     rows = max(1, min(num_rows, limit // max(1, num_keys)))
     matrices = max(1, limit // max(1, num_rows * num_keys))
     return [

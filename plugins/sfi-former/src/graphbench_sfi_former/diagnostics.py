@@ -1,4 +1,4 @@
-"""Look at the flows of a model: their sparsity, gradients while it trains, and steps of the iteration.
+"""Inspect the flows of a model: their sparsity, gradients during training, and steps of the iteration.
 
 Legend: S numbers of steps, H heads, n nodes.
 """
@@ -50,10 +50,10 @@ def flow_statistics(flow: Tensor, mask: Tensor | None = None) -> FlowStatistics:
 
     Args:
         flow: attention matrices, as from `sparse_flow`.
-        mask: boolean, broadcastable to `flow`; True where a key is allowed. Others count in no share and no sum.
+        mask: boolean, broadcastable to `flow`; True where a key is allowed. Other keys are ignored.
 
     Raises:
-        BadInput: a mask that is not boolean or does not fit.
+        BadInput: the mask is not boolean or does not match.
 
     Examples:
         >>> flow_statistics(torch.tensor([[0.5, 0.5], [1.0, 0.0]])).zero_share
@@ -69,7 +69,7 @@ def flow_statistics(flow: Tensor, mask: Tensor | None = None) -> FlowStatistics:
     return FlowStatistics(share.to(flow.dtype), torch.where(allowed, flow, 0.0).sum(-1))
 
 
-#: Columns of the table of `FlowSparsity`; the last one is of a layer.
+#: Columns of the table of `FlowSparsity`; the last one is per layer.
 _MEASURES = ("zeros", "row_sum", "gamma")
 
 
@@ -77,16 +77,16 @@ class FlowSparsity(pl.Callback):
     """Share of exact zeros and row sums of the attention matrices, by layer and head, at every validation.
 
     The paper (section 5.1) reports about 20% of zeros on PascalVOC-SP and COCO-SP and 5% on the other LRGB sets. The
-    first batches of the validation split are listened to as they pass, so that no graph is run twice; means are over
-    their graphs. Works with every model that shows its attention: softmax attention has no zeros and row sums of 1.
+    first batches of the validation split are traced during validation, so no graph is run twice; means are over their
+    graphs. Works with every model that records its attention; softmax attention has no zeros and row sums of 1.
 
     Logs `flow_sparsity/zeros/layer_L_head_H`, `flow_sparsity/row_sum/layer_L_head_H` and, for layers with a balance
     between adjacency matrix and flow, `flow_sparsity/gamma/layer_L`; during a fit they are also the rows of
     `diagnostics/flow_sparsity.csv`, one for each head.
 
     Args:
-        num_batches: validation batches to listen to, on each process.
-        every_n_epochs: listen at the validation of every so many epochs.
+        num_batches: validation batches to trace, on each process.
+        every_n_epochs: trace validation once in this many epochs.
 
     Raises:
         BadInput: a number is not positive.
@@ -106,20 +106,18 @@ class FlowSparsity(pl.Callback):
         self._sums: dict[str, Tensor] = {}  # of this validation: the sum over graphs, and their number
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Begin the table, or continue that of a resumed run."""
+        """Start the table, or continue that of a resumed run."""
         self._table.start(trainer)
 
     def on_validation_batch_start(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int, dataloader_idx: int = 0
     ) -> None:
-        """Listen to this batch, if it is one of the first."""
+        """Trace this batch, if it is one of the first."""
         turn = (trainer.current_epoch + 1) % self.every_n_epochs == 0
         if not turn or trainer.sanity_checking or batch_idx >= self.num_batches:
             return
         if not isinstance(pl_module, BenchmarkModule):
-            raise BadInput(
-                f"FlowSparsity looks into a BenchmarkModule, but the trainer has a {type(pl_module).__name__}."
-            )
+            raise BadInput(f"FlowSparsity needs a BenchmarkModule, but the trainer has a {type(pl_module).__name__}.")
         self._recording = self._listening.enter_context(record(pl_module.architecture))
 
     def on_validation_batch_end(
@@ -131,7 +129,7 @@ class FlowSparsity(pl.Callback):
         batch_idx: int,
         dataloader_idx: int = 0,
     ) -> None:
-        """Add up the measures of its graphs."""
+        """Sum the measures of its graphs."""
         if self._recording is None:
             return
         self._listening.close()
@@ -147,7 +145,7 @@ class FlowSparsity(pl.Callback):
         sums, self._sums = self._sums, {}
         if not sums:
             return
-        # Not by `sync_dist`, which divides weights of processes as whole numbers: shares of unequal size go wrong.
+        # Not by `sync_dist`, which divides weights of processes as integers: shares of unequal size would be wrong.
         total, count = trainer.strategy.reduce(torch.stack([*sums.values()]), reduce_op="sum").unbind(1)
         means = dict(zip(sums, total / count, strict=True))
         pl_module.log_dict(means)
@@ -163,7 +161,7 @@ class FlowSparsity(pl.Callback):
         self._table.add(trainer, trainer.current_epoch + 1, (rows[place] for place in sorted(rows)))
 
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
-        """Stop listening."""
+        """Stop tracing."""
         self._listening.close()
         self._recording, self._sums = None, {}
 
@@ -173,13 +171,13 @@ def flow_measures(trace: LayerTrace) -> dict[str, Tensor]:
     """Measure zeros, row sums and gamma of one layer: means over graphs, by the name under which they are logged.
 
     Args:
-        trace: of a layer; without attention matrices it has no zeros and no row sums.
+        trace: trace of a layer; without attention matrices there are no zeros and no row sums.
     """
     return {name: values.nanmean() for name, values in _of_graphs(trace).items()}
 
 
 def _of_graphs(trace: LayerTrace) -> dict[str, Tensor]:
-    """Measures of each graph `[G]`, by the name under which they are logged; gamma is one number `[1]`."""
+    """Return measures of each graph `[G]`, by the name under which they are logged; gamma is one number `[1]`."""
     values: dict[str, Tensor] = {}
     for name, measure in (("zeros", attention_zeros), ("row_sum", attention_row_sum)):
         for head, of_graphs in enumerate(measure(trace.attention).unbind(1) if trace.attention else ()):
@@ -192,8 +190,8 @@ def _of_graphs(trace: LayerTrace) -> dict[str, Tensor]:
 class GradientNorm(pl.Callback):
     """Write the norm of all gradients at every optimizer step, before clipping, to `diagnostics/gradient_norm.csv`.
 
-    A norm that jumps by orders of magnitude from one step to the next is a sign of arithmetic that overflows or
-    cancels, which clipping hides from the loss.
+    A norm that jumps by orders of magnitude from one step to the next is a sign of overflow or cancellation, which
+    clipping hides from the loss.
 
     Examples:
         >>> from graphbench_sfi_former import GradientNorm
@@ -206,11 +204,11 @@ class GradientNorm(pl.Callback):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Of the table: epochs finished, number of the step (from 1), norm."""
+        """Columns of the table: epochs finished, number of the step (from 1), norm."""
         return self._table.columns
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Begin the table, or continue that of a resumed run."""
+        """Start the table, or continue that of a resumed run."""
         self._table.start(trainer)
 
     def on_before_optimizer_step(
@@ -219,7 +217,7 @@ class GradientNorm(pl.Callback):
         """Add a row; Lightning clips after this."""
         gradients = [p.grad for p in pl_module.parameters() if p.grad is not None]
         norm = nn.utils.get_total_norm(gradients) if gradients else torch.zeros((), device=pl_module.device)
-        if isinstance(trainer.strategy, FSDPStrategy):  # whose processes have a share of the gradients each
+        if isinstance(trainer.strategy, FSDPStrategy):  # each process has a share of the gradients
             norm = trainer.strategy.reduce(norm.square(), reduce_op="sum").sqrt()
         self._table.add(trainer, trainer.current_epoch, [{"norm": float(norm)}], step=trainer.global_step + 1)
 
@@ -230,10 +228,10 @@ class FlowSteps:
 
     Args:
         layer: number of the layer, counted from 0.
-        steps: numbers of steps, ascending; 0 is the start. None of them for a layer without friction.
-        flows: Z after these `[S, H, n, n]`, entries of which may be negative before the iteration has converged.
-        weights: `[H, n, n]`, the exact flow, where the iteration leads; softmax attention in a layer without friction.
-        enhanced: `(A~ + gamma Z) / (1 + gamma)` of these weights, as equation (13) has it `[H, n, n]`.
+        steps: numbers of steps, ascending; 0 is the start. Empty for a layer without friction.
+        flows: Z after these steps `[S, H, n, n]`; entries may be negative before the iteration has converged.
+        weights: `[H, n, n]`, the exact flow, the limit of the iteration; softmax attention in a layer without friction.
+        enhanced: `(A~ + gamma Z) / (1 + gamma)` of these weights, as in equation (13) `[H, n, n]`.
 
     Examples:
         >>> exact = torch.tensor([[[0.0, 2.0], [2.0, 0.0]]])
@@ -262,14 +260,14 @@ def flow_steps(
     """Return the attention of every layer of a model, exact and after given numbers of steps of the iteration.
 
     Args:
-        model: with layers of this package, in evaluation mode; it may lie on any device.
-        batch: one graph, with the encodings that the model needs.
+        model: model with layers of this package, in evaluation mode, on any device.
+        batch: one graph with the encodings that the model needs.
         steps: numbers of steps of the iteration, 0 or more.
-        options: start, length of a step and seed; `num_steps` is not read.
+        options: start, step length and seed; `num_steps` is not read.
 
     Raises:
-        BadInput: several graphs, no numbers or one below 0, a model without such layers or in training mode, or a layer
-            without alpha, whose flow the iteration does not find.
+        BadInput: several graphs, no numbers or a number below 0, a model without such layers or in training mode, or a
+            layer without alpha, for which the iteration does not converge to the flow.
 
     Examples:
         >>> from graphbench.testing import tiny_batch, tiny_spec
@@ -280,17 +278,17 @@ def flow_steps(
         [(0, (0, 1, 10), torch.Size([3, 2])), (1, (0, 1, 10), torch.Size([3, 2]))]
     """
     if batch.num_graphs != 1:
-        raise BadInput(f"flow_steps takes one graph, but the batch has {batch.num_graphs}.")
+        raise BadInput(f"flow_steps needs one graph, but the batch has {batch.num_graphs}.")
     if not steps:
         raise BadInput("steps of flow_steps must be numbers of steps from 0 on, but there are none.")
     for number in steps:
         check_range("steps of flow_steps", number, at_least=0, whole=True)
     if model.training:
-        raise BadInput("flow_steps looks at a model in evaluation mode: call model.eval() first.")
+        raise BadInput("flow_steps needs a model in evaluation mode: call model.eval() first.")
     with _record_inputs(model) as recorded:
         model(batch)
     if not recorded:
-        raise BadInput(f"{type(model).__name__} has no attention of SFi-Former or DFi-Former to look at.")
+        raise BadInput(f"{type(model).__name__} has no attention of SFi-Former or DFi-Former to inspect.")
     ascending, chosen = tuple(sorted(set(steps))), options or ProximalOptions()
     return [
         _steps_of(number, layer, graphs, batch, ascending, chosen) for number, (layer, graphs) in enumerate(recorded)
@@ -318,7 +316,7 @@ def _record_inputs(model: nn.Module) -> Iterator[list[tuple[AdjacencyEnhancedAtt
         yield recorded
     finally:
         for layer in layers:
-            del layer.mix  # the method of the class is there again
+            del layer.mix  # restores the method of the class
 
 
 def _steps_of(
@@ -345,13 +343,13 @@ def _flows(
     if layer.alpha is None:
         raise BadInput("The iteration needs alpha: a model whose rows sum to one exactly (alpha: null) has no steps.")
     if layer.friction_proj is None:
-        raise BadInput("flow_steps takes layers that learn their friction, but this one is given it.")
+        raise BadInput("flow_steps needs layers that learn their friction, but this one is given it.")
     query, key, _, friction_query, friction_key = graphs.maps
     maps = query, key, friction_query, friction_key
     penalty = layer.weight_of_friction(graphs)
 
     def after(number: int) -> Tensor:
-        # Each number starts over: to go on from the last one, its step length would be needed too.
+        # Each number starts over: continuing from the last one would also need its step length.
         solver = options.start_of if number == 0 else replace(options, num_steps=number).solve
         return sparse_flow_weights(*maps, penalty, layer.alpha, graphs.mask, solver)[0]
 
@@ -360,7 +358,7 @@ def _flows(
 
 
 def _enhanced(layer: AdjacencyEnhancedAttention, weights: Tensor, batch: GraphBatch) -> Tensor:
-    """Compute `(w A~ + gamma Z) / (1 + gamma)`, or Z where the layer has no A~."""
+    """Compute `(w A~ + gamma Z) / (1 + gamma)`, or Z if the layer has no A~."""
     if not layer.with_adjacency:
         return weights
     edges, entries = gcn_edges(batch.edge_index, weights.shape[-1], weights.dtype)

@@ -1,11 +1,11 @@
-"""The layer around any attention matrix, with the adjacency matrix beside it: equation (13) of SFi-Former.
+"""The layer that combines any attention matrix with the adjacency matrix: equation (13) of SFi-Former.
 
 Li et al., 2025, section 4.2, for H heads and any attention matrix Z:
 
     X' = X + (1 + gamma)^-1 sum_h [A~ + gamma Z_h] X W_V^h W_O^h
 
-The residual branch X belongs to the GPS layer around it; everything else is here: the heads, and the matrix
-A~ = D^-1/2 (A + I) D^-1/2 with the degrees D of A + I, as in GCN (section 4.1), built once a batch for all layers.
+The residual branch X belongs to the GPS layer around it. Everything else is in this module: the heads, and the matrix
+A~ = D^-1/2 (A + I) D^-1/2 with the degrees D of A + I, as in GCN (section 4.1), built once per batch for all layers.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ _FIELD = "normalised_adjacency"
 
 @dataclass(frozen=True)
 class NormalisedAdjacency:
-    """A~ of all graphs of a batch as one block-diagonal matrix of compressed rows, beside its transpose.
+    """A~ of all graphs of a batch as one block-diagonal matrix of compressed rows, with its transpose.
 
-    A product with compressed rows took 1.4 ms forward and backward where gathering and scattering the edges took 17 ms
-    (32 graphs of 119 nodes and 5,950 edges, width 40, one CPU core); building both takes as long as one of the latter.
+    A product with compressed rows took 1.4 ms forward and backward, gathering and scattering the edges 17 ms (32 graphs
+    of 119 nodes and 5,950 edges, width 40, one CPU core). Building both matrices takes as long as one of the latter.
 
     Args:
         matrix: A~ `[T, T]`, compressed rows; entry (i, j) belongs to edge j -> i.
-        transposed: its transpose, likewise, for the backward pass.
+        transposed: its transpose, also in compressed rows, for the backward pass.
 
     Examples:
         >>> adjacency = NormalisedAdjacency.from_edges(torch.tensor([[0, 1], [1, 0]]), num_nodes=2, dtype=torch.float32)
@@ -59,13 +59,12 @@ class NormalisedAdjacency:
     def from_edges(cls, edge_index: Tensor, num_nodes: int, dtype: torch.dtype) -> NormalisedAdjacency:
         """Build A~ of any graph.
 
-        Every node gets a loop unless the graph has one; parallel edges add up. In directed graphs D counts what
-        arrives at a node.
+        Every node gets a loop unless it has one; parallel edges add up. In directed graphs D counts incoming edges.
 
         Args:
             edge_index: `[2, E]`, sources and targets.
             num_nodes: T.
-            dtype: of the entries, float32 or float64.
+            dtype: dtype of the entries, float32 or float64.
         """
         edges, weights = gcn_edges(edge_index, num_nodes, dtype)
         shape = (num_nodes, num_nodes)
@@ -81,7 +80,7 @@ class NormalisedAdjacency:
 
 
 def with_adjacency(batch: GraphBatch, dtype: torch.dtype) -> GraphBatch:
-    """Return the batch (a shallow copy) with its A~, for all layers to share; as it is where no matrix is made."""
+    """Return a shallow copy of the batch with its A~, shared by all layers; unchanged if no matrix is built."""
     if in_program() or not _has_compressed_rows(batch.ptr.device):
         return batch
     shared: GraphBatch = copy.copy(batch)
@@ -90,7 +89,7 @@ def with_adjacency(batch: GraphBatch, dtype: torch.dtype) -> GraphBatch:
 
 
 def adjacency_of(batch: Data, dtype: torch.dtype) -> NormalisedAdjacency:
-    """Return A~ of the batch: the one it carries, or a new one."""
+    """Return A~ of the batch: the stored one, or a new one."""
     shared: NormalisedAdjacency | None = batch.get(_FIELD, None)
     if shared is None or shared.matrix.dtype != dtype:
         return NormalisedAdjacency.from_edges(*_graph(batch), dtype)
@@ -105,7 +104,7 @@ def adjacency_dtype(x: Tensor) -> torch.dtype:
 def edge_mask(batch: Data, layout: DenseLayout) -> Tensor:
     """Mark the nodes (columns) from which each node (row) has an edge, itself included: bool `[B, 1, N, N]`."""
     size = layout.max_nodes
-    # Slots count over all graphs: a target's is already its row of B N, a source's is reduced to a column.
+    # Slots are numbered over all graphs: a target's is already its row of B N, a source's is reduced to a column.
     source, target = layout.index[_graph(batch)[0]]
     mask = torch.eye(size, dtype=torch.bool, device=source.device).repeat(layout.num_graphs, 1)
     mask[target, source % size] = True
@@ -120,22 +119,22 @@ def _graph(batch: Data) -> tuple[Tensor, int]:
 
 
 def _has_compressed_rows(device: torch.device) -> bool:
-    """Tell whether PyTorch multiplies matrices of compressed rows there: not on Apple's GPUs, nor on `meta`."""
+    """Return whether PyTorch multiplies matrices of compressed rows on a device: not on Apple's GPUs or `meta`."""
     return device.type != "meta" and not is_apple(device)
 
 
 def _compressed_rows(row: Tensor, column: Tensor, weights: Tensor, shape: tuple[int, int]) -> Tensor:
-    """Build the matrix `[T, T]` of entries `weights [E]` at these rows and columns `[E]`."""
+    """Build the matrix `[T, T]` with entries `weights [E]` at these rows and columns `[E]`."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Sparse (CSR tensor support|invariant checks)", category=UserWarning)
-        # Parallel edges stay beside each other, as products add them up: merging them would wait for the device.
+        # Parallel edges are not merged, since products add them up and merging would wait for the device.
         rows, order = row.sort(stable=True)
         starts = torch._convert_indices_from_coo_to_csr(rows, shape[0])
         return torch.sparse_csr_tensor(starts, column[order], weights[order], shape, check_invariants=False)
 
 
 class _Product(torch.autograd.Function):
-    """A~ x, whose backward pass takes the stored transpose."""
+    """A~ x; the backward pass uses the stored transpose."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, adjacency: NormalisedAdjacency) -> Tensor:
@@ -147,7 +146,7 @@ class _Product(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None]:
         """A~^T upstream."""
-        with torch.autocast(upstream.device.type, enabled=False):  # a backward pass may run inside of one
+        with torch.autocast(upstream.device.type, enabled=False):  # a backward pass may run inside autocast
             return ctx.adjacency.transposed @ upstream.contiguous(), None
 
 
@@ -186,7 +185,7 @@ _multiply.register_autograd(
 
 
 class Heads(nn.Module):
-    """Several maps with bias in one product, each to H heads.
+    """Several linear maps with bias in one product, each to H heads.
 
     Args:
         dim: width of the nodes.
@@ -206,19 +205,19 @@ class Heads(nn.Module):
         return projected
 
     def split(self, projected: Tensor, layout: DenseLayout) -> list[tuple[Tensor, ...]]:
-        """Split what `forward` returns: for each of `layout.blocks` one padded tensor `[b, H, n, head_dim]` per map."""
+        """Split the result of `forward`: for each of `layout.blocks` one padded `[b, H, n, head_dim]` per map."""
         return layout.to_block_heads(projected, self.num_maps, self.num_heads)
 
 
 class PaddedGraphs(NamedTuple):
-    """Some graphs of similar size, as an attention matrix is made of them.
+    """Graphs of similar size, as inputs of an attention matrix.
 
     Args:
-        layout: of these graphs alone.
-        maps: Q, K, V and what else a layer projects, `[B, H, N, dim]` each.
-        mask: sources that are allowed, bool, broadcastable to `[B, H, N, N]`; None where all are.
+        layout: layout of these graphs only.
+        maps: Q, K, V and other projections of the layer, `[B, H, N, dim]` each.
+        mask: allowed sources, bool, broadcastable to `[B, H, N, N]`; None for all.
         friction: given frictions `[B, H or 1, N, N]`.
-        num_nodes: of each graph `[B, 1, 1, 1]`, 1 where it has none.
+        num_nodes: nodes of each graph `[B, 1, 1, 1]`, 1 if it has none.
         batch_ptr: first node of each graph of the whole batch, and the number of nodes `[graphs + 1]`.
     """
 
@@ -231,25 +230,25 @@ class PaddedGraphs(NamedTuple):
 
 
 class AdjacencyEnhancedAttention(Traced):
-    """Equation (13) around any attention matrix; base of the sparse and of the dense layer.
+    """Equation (13) around any attention matrix; base of the sparse and the dense layer.
 
-    `gamma = exp(log_gamma)` is positive, so that `1 + gamma` never vanishes, and 1 at first; the paper gives no initial
+    `gamma = exp(log_gamma)` is positive, so `1 + gamma` never vanishes. It is initially 1; the paper gives no initial
     value.
 
     The published parameter counts have 2 dim + 2 numbers per layer that the maps of the paper do not explain. One is
-    gamma. The others are our guess, `extra_parameters`: a scale and a shift of every output channel, 1 and 0 at first,
-    and a weight of A~, 1 at first, so that an untrained layer is equation (13) to the letter.
+    gamma. The others are our guess, `extra_parameters`: a scale and a shift of every output channel, initially 1 and 0,
+    and a weight of A~, initially 1, so that an untrained layer is exactly equation (13).
 
     Args:
         dim: width of the nodes.
         num_heads: heads H.
-        dropout: probability of dropping a weight of the flow; A~ keeps all of its own.
-        terms: "both" as in the paper; "flow" for Z without A~ and gamma, "adjacency" for A~ alone (table 3).
+        dropout: probability of dropping a weight of the flow; A~ keeps all its weights.
+        terms: "both" as in the paper; "flow" for Z without A~ and gamma, "adjacency" for A~ only (table 3).
         extra_parameters: with the guessed parameters.
-        head_dim: width of a head, dim where it is left out, as in the paper; that of GPS is dim / H.
+        head_dim: width of a head, by default dim as in the paper; GPS has dim / H.
 
     Raises:
-        BadInput: no head, unknown `terms`, or `dropout` is no probability below 1.
+        BadInput: no head, unknown `terms`, or `dropout` is not a probability below 1.
     """
 
     def __init__(
@@ -288,21 +287,21 @@ class AdjacencyEnhancedAttention(Traced):
         """Return Z, `[B, H, N, N]`, without dropout."""
 
     def mix_all(self, padded: list[PaddedGraphs]) -> list[Tensor]:
-        """Return Z V of every group of graphs, for layers that look at all of a pass."""
+        """Return Z V of every group of graphs, for layers that need all groups of a pass."""
         return [self.mix(graphs) for graphs in padded]
 
     def sources(self, batch: Data, layout: DenseLayout) -> Tensor | None:
-        """Return the graph of the flow where `forward` is given none, bool `[B, 1, N, N]`; None for all nodes."""
+        """Return the graph of the flow if `forward` gets none, bool `[B, 1, N, N]`; None for all nodes."""
         return None
 
     @property
     def gamma(self) -> Tensor | None:
-        """Weight of the flow beside A~; None where only one of them is there."""
+        """Weight of the flow relative to A~; None if the layer has only one of them."""
         return None if self.log_gamma is None else self.log_gamma.exp()
 
     @property
     def projections(self) -> tuple[Heads, ...]:
-        """Maps of the nodes; the first gives Q, K and V, or V alone where there is no flow."""
+        """Maps of the nodes; the first gives Q, K and V, or only V if there is no flow."""
         return (self.in_proj,)
 
     def forward(
@@ -317,11 +316,11 @@ class AdjacencyEnhancedAttention(Traced):
 
         Args:
             x: nodes `[T, dim]`.
-            batch: the graphs, a batch of PyG or of graphbench; their edges make A~.
-            layout: where nodes lie in padded graphs; by default made from the batch. Layers may share one.
-            graph: graph of the flow, bool `[B, H or 1, N, N]`: whether the node of a row may draw on that of a column;
-                by default on all. Rows without a source get a flow of 0.
-            friction: given frictions, non-negative `[B, H or 1, N, N]`, for layers that do not learn them.
+            batch: the graphs, a batch of PyG or of graphbench; A~ is built from their edges.
+            layout: places of nodes in padded graphs; by default built from the batch. Layers may share one.
+            graph: graph of the flow, bool `[B, H or 1, N, N]`: whether the node of a row may receive flow from that of
+                a column; by default from all. Rows without a source get a flow of 0.
+            friction: given frictions, non-negative `[B, H or 1, N, N]`, for layers that do not learn their own.
 
         Returns:
             `[T, dim]`, without the residual branch.
@@ -331,7 +330,7 @@ class AdjacencyEnhancedAttention(Traced):
         projected = [project(x) for project in self.projections]
         padded = self._padded(projected, layout, graph, friction) if self.with_flow else []
         flow = layout.from_block_heads(self.mix_all(padded)) if padded else None
-        # W_O is linear and shared by both terms of equation (13), so it is applied once, to their sum.
+        # W_O is linear and shared by both terms of equation (13), so it is applied once to their sum.
         out = self.out_proj(self._balance(flow, projected[0], batch))
         if self.scale is not None and self.shift is not None:
             out = torch.addcmul(self.shift, out, self.scale)
@@ -345,7 +344,7 @@ class AdjacencyEnhancedAttention(Traced):
         graph: Tensor | None,
         friction: Tensor | None,
     ) -> list[PaddedGraphs]:
-        """Pad the graphs of the batch, those of similar size together."""
+        """Pad the graphs of the batch in groups of similar size."""
         padded = []
         each = [heads.split(rows, layout) for heads, rows in zip(self.projections, projected, strict=True)]
         for block, *parts in zip(layout.blocks, *each, strict=True):
@@ -359,7 +358,7 @@ class AdjacencyEnhancedAttention(Traced):
         return padded
 
     def _balance(self, flow: Tensor | None, projected: Tensor, batch: Data) -> Tensor:
-        """Compute (A~ V + gamma Z V) / (1 + gamma) `[T, H dim]`, or one of the terms alone."""
+        """Compute (A~ V + gamma Z V) / (1 + gamma) `[T, H dim]`, or only one of the terms."""
         if not self.with_adjacency:
             assert flow is not None
             return flow
@@ -375,15 +374,15 @@ class AdjacencyEnhancedAttention(Traced):
 
     @torch.no_grad()
     def _record(self, x: Tensor, layout: DenseLayout, padded: list[PaddedGraphs], out: Tensor) -> LayerTrace:
-        """Record a trace: `attention` holds the flows Z, `values` what they mix, `mixing_weight` is gamma.
+        """Record a trace: `attention` contains the flows Z, `values` what they mix, `mixing_weight` is gamma.
 
-        There is no `attention` where an iteration has left negative flows, which the optimum never has: diagnostics
-        read weights.
+        `attention` is omitted if the iteration has left negative flows, which the optimum never has: diagnostics read
+        weights.
         """
         attention = layout.matrices_of_graphs([self.weights(graphs) for graphs in padded]) if padded else []
         shown = bool(attention) and all(bool((matrix >= 0).all()) for matrix in attention)
         w_value = self.in_proj.linear.weight[-self.out_proj.in_features :]
-        # The guessed scale follows W_O and folds into it; the shift belongs to no node's value.
+        # The guessed scale follows W_O and is folded into it; the shift is not part of any node's value.
         w_out = self.out_proj.weight if self.scale is None else self.scale[:, None] * self.out_proj.weight
         gamma = self.gamma
         return LayerTrace(

@@ -1,13 +1,13 @@
-"""The global attentions of SFi-Former and DFi-Former: a sparse or a dense flow in equation (13), see `enhanced`.
+"""Global attentions of SFi-Former and DFi-Former: a sparse or a dense flow in equation (13), see `enhanced`.
 
-`RivalAttention` replaces the friction by a plain regulariser. A row of attention solves, for its logits s,
+`RivalAttention` replaces the friction with a plain regulariser. A row of attention solves, for its logits s,
 
     max_z  s . z - Omega(z)        over the simplex  z >= 0, sum_i z_i = 1
 
 The negative entropy for Omega gives softmax, and `|z|^2 / 2` gives sparsemax (Martins & Astudillo, "From Softmax to
-Sparsemax", ICML 2016, arXiv 1602.02068); `|z|_1` is 1 on all of the simplex, so the largest logit takes everything. Two
-more rivals leave softmax as it is and add a penalty to the loss, the entropy of its rows or `1 - |z|^2`; both vanish
-where a row has a single weight.
+Sparsemax", ICML 2016, arXiv 1602.02068); `|z|_1` is 1 on all of the simplex, so the largest logit would get all the
+weight. Two more rivals keep softmax and add a penalty to the loss, the entropy of its rows or `1 - |z|^2`; both vanish
+for rows with a single weight.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SolverName = Literal["exact", "proximal"]
 PenaltySize = Literal["graph", "batch"] | int
 FrictionName = Literal["learned", "uniform", "given"]
 FlowGraph = Literal["complete", "edges"]
-#: sparsemax: rows by L2. entropy, l2: softmax with that penalty on its rows in the loss.
+#: sparsemax: L2 on rows. entropy, l2: softmax with that penalty on its rows in the loss.
 Rival = Literal["sparsemax", "entropy", "l2"]
 RIVALS: tuple[Rival, ...] = ("sparsemax", "entropy", "l2")
 
@@ -41,14 +41,14 @@ RIVALS: tuple[Rival, ...] = ("sparsemax", "entropy", "l2")
 class SparseFlowAttention(AdjacencyEnhancedAttention):
     """SFi-attention (sections 3.2 to 4.2): equation (13) with the flow of equation (11) or, without alpha, (7).
 
-    A drop-in for any GPS-like model: a `graphbench.nn.GlobalAttention`. Resistances and frictions are two multi-head
+    Drop-in for any GPS-like model: a `graphbench.nn.GlobalAttention`. Resistances and frictions are two multi-head
     attentions, R = softmax(-Q K^T / sqrt dim) and F = softmax(Q~ K~^T / sqrt dim), and the weight of the friction is
-    `penalty / N`. With `terms="flow"` and without `extra_parameters` it is the flow alone.
+    `penalty / N`. With `terms="flow"` and without `extra_parameters` the layer is the flow only.
 
-    A row carries no flow at all where every friction f_i >= alpha N / penalty. As the frictions of N keys sum to one,
-    this happens only in graphs of up to sqrt(penalty / alpha) nodes: with the paper's 1 and 0.1 and the graph's own N
-    always at N = 1, at N = 2 wherever both frictions exceed 0.2, and at N = 3 where all exceed 0.3. In the paper, N is
-    that of the batch's largest graph; here a number for `penalty_size` does the same without coupling graphs.
+    A row carries no flow if every friction f_i >= alpha N / penalty. As the frictions of N keys sum to one, this
+    happens only in graphs of up to sqrt(penalty / alpha) nodes. With the paper's 1 and 0.1 and the graph's own N it
+    always happens for N = 1, for N = 2 if both frictions exceed 0.2, and for N = 3 if all exceed 0.3. In the paper N is
+    that of the batch's largest graph; a number for `penalty_size` has the same effect without coupling graphs.
 
     Parameters: `6 H dim^2 + (5 H + 1) dim`, and 2 dim + 2 more, see `AdjacencyEnhancedAttention`.
 
@@ -60,19 +60,19 @@ class SparseFlowAttention(AdjacencyEnhancedAttention):
         dropout: probability of dropping a weight of the flow.
         terms: "both", "flow" or "adjacency".
         friction: "learned" as in the paper; "uniform", 1 / N on all links, which leaves a plain L1 penalty on the flow
-            and makes no zeros; or "given" to `forward`.
-        flow_graph: the flow runs over the "complete" graph as in the paper, or over the "edges" of the graph and loops;
-            `forward` takes any other graph.
+            and produces no zeros; or "given" to `forward`.
+        flow_graph: graph of the flow: "complete" as in the paper, or "edges" for the edges of the graph and loops; any
+            other graph can be passed to `forward`.
         penalty_size: what N is: the number of nodes of the "graph"; that of the largest graph of the "batch" as in the
-            paper, where a graph's answer depends on what shares its batch; or one number for all graphs.
+            paper, where a graph's answer depends on the rest of its batch; or one number for all graphs.
         solver: "exact", or "proximal" for T steps of the paper's iteration.
         proximal: options of the solver "proximal"; by default `ProximalOptions()`. They are stored with the weights.
-        extra_parameters: with the guessed parameters of `AdjacencyEnhancedAttention`.
-        head_dim: width of a head, see there.
+        extra_parameters: add the guessed parameters of `AdjacencyEnhancedAttention`.
+        head_dim: width of a head, see `AdjacencyEnhancedAttention`.
 
     Raises:
-        BadInput: an option is out of range, two do not fit each other, or `forward` is given frictions where they are
-            learned, or none where it needs them.
+        BadInput: an option is out of range, two conflict, or `forward` gets frictions although they are learned, or
+            none although it needs them.
 
     Examples:
         >>> import torch
@@ -107,18 +107,18 @@ class SparseFlowAttention(AdjacencyEnhancedAttention):
         if solver == "proximal" and alpha is None:
             raise BadInput("The solver proximal needs alpha: the iteration has no hard constraint. Use solver: exact.")
         if solver != "proximal" and proximal is not None:
-            raise BadInput(f"The options proximal go with solver: proximal, but the solver is {solver}.")
+            raise BadInput(f"The options proximal need solver: proximal, but the solver is {solver}.")
         self.penalty, self.alpha = penalty, alpha
         self.flow_graph, self.penalty_size, self.solver = flow_graph, penalty_size, solver
         self.proximal = (proximal or ProximalOptions()) if solver == "proximal" else None
         learned = self.with_flow and friction == "learned"
         self.friction_given = friction == "given"
-        # A separate module: `in_proj` then has the shape of DFi-Former's, whose weights SFi-Former+ starts from.
+        # A separate module, so that `in_proj` has the shape of DFi-Former's, from whose weights SFi-Former+ starts.
         self.friction_proj = Heads(dim, num_heads, 2, self.head_dim) if learned else None
 
     @property
     def projections(self) -> tuple[Heads, ...]:
-        """Q, K and V, and Q~ and K~ where frictions are learned."""
+        """Maps to Q, K and V, and to Q~ and K~ if frictions are learned."""
         return (self.in_proj,) if self.friction_proj is None else (self.in_proj, self.friction_proj)
 
     def sources(self, batch: Data, layout: DenseLayout) -> Tensor | None:
@@ -129,11 +129,11 @@ class SparseFlowAttention(AdjacencyEnhancedAttention):
         """Return Z V `[B, H, N, dim]`, with dropout while training."""
         if (graphs.friction is None) == self.friction_given:
             raise BadInput(
-                "A SparseFlowAttention with friction='given' takes friction [B, H or 1, N, N] in forward, and one with "
-                "friction='learned' or 'uniform' takes none."
+                "A SparseFlowAttention with friction='given' needs friction [B, H or 1, N, N] in forward, and one with "
+                "friction='learned' or 'uniform' accepts none."
             )
         if self.friction_proj is None:
-            # Given or uniform frictions have no Q~ and K~ from which the solver could make F block by block.
+            # Given or uniform frictions have no Q~ and K~ from which the solver could compute F block by block.
             weights: Tensor = self.dropout(self.weights(graphs))
             return weights.to(graphs.maps[2].dtype) @ graphs.maps[2]
         query, key, value, friction_query, friction_key = graphs.maps
@@ -171,24 +171,24 @@ class SparseFlowAttention(AdjacencyEnhancedAttention):
     def weight_of_friction(self, graphs: PaddedGraphs) -> float | Tensor:
         """Return lambda* / N: a number, a 0-dim tensor, or `[B, 1, 1, 1]`."""
         if self.penalty_size == "batch":
-            # The true maximum: padded sizes belong to a block, and are rounded up on a GPU.
+            # The true maximum: padded sizes are per block, and rounded up on a GPU.
             return self.penalty / graphs.batch_ptr.diff().max().to(widest_dtype(graphs.batch_ptr.device))
         if self.penalty_size != "graph":
             return self.penalty / self.penalty_size
         return self.penalty / graphs.num_nodes
 
     def _mask(self, graphs: PaddedGraphs) -> Tensor | None:
-        """Return the allowed sources; the iteration's steps, one length per matrix, must not see padded rows either."""
+        """Return the allowed sources; the iteration, with one step per matrix, must not see padded rows either."""
         if self.proximal is None or graphs.mask is None:
             return graphs.mask
         return graphs.mask & graphs.layout.mask[:, None, :, None]
 
     def get_extra_state(self) -> dict[str, Any]:
-        """Return what checkpoints hold beside weights: T, start, step and seed of the solver "proximal"."""
+        """Return the state stored with the weights: T, start, step and seed of the solver "proximal"."""
         return {} if self.proximal is None else self.proximal.as_dict()
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
-        """Warn where a checkpoint was trained with other options of the iteration; those of this layer stay."""
+        """Warn if a checkpoint was trained with other options of the iteration; this layer keeps its options."""
         options = self.get_extra_state()
         if state != options:
             log.warning(
@@ -203,9 +203,9 @@ class SparseFlowAttention(AdjacencyEnhancedAttention):
 
 
 class DenseFlowAttention(AdjacencyEnhancedAttention):
-    """DFi-attention: equation (13) without friction, where the flow is softmax attention (equation 6).
+    """DFi-attention: equation (13) without friction, so the flow is softmax attention (equation 6).
 
-    Weights have the names and shapes of those of `SparseFlowAttention`, which can start from them (SFi-Former+).
+    Weights have the same names and shapes as in `SparseFlowAttention`, which can start from them (SFi-Former+).
 
     Parameters: `4 H dim^2 + (3 H + 1) dim`, and 2 dim + 2 more, see `AdjacencyEnhancedAttention`.
 
@@ -214,8 +214,8 @@ class DenseFlowAttention(AdjacencyEnhancedAttention):
         num_heads: heads H.
         dropout: probability of dropping an attention weight.
         terms: "both", "flow" or "adjacency".
-        extra_parameters: with the guessed parameters of `AdjacencyEnhancedAttention`.
-        head_dim: width of a head, see there.
+        extra_parameters: add the guessed parameters of `AdjacencyEnhancedAttention`.
+        head_dim: width of a head, see `AdjacencyEnhancedAttention`.
 
     Raises:
         BadInput: an option is out of range.
@@ -239,12 +239,12 @@ class DenseFlowAttention(AdjacencyEnhancedAttention):
 
 
 def sparsemax(logits: Tensor) -> Tensor:
-    """Return the nearest point of the simplex to each row, `max(s_i - tau, 0)` with tau such that they sum to one.
+    """Return the point of the simplex nearest to each row, `max(s_i - tau, 0)` with tau such that it sums to one.
 
-    Sorted downwards, the k largest logits stay, k the last with `1 + k s_k > s_1 + ... + s_k`.
+    With logits in descending order, the first k remain, where k is the last with `1 + k s_k > s_1 + ... + s_k`.
 
     Args:
-        logits: `[..., K]`; minus infinity hides an entry, of which a row needs a finite one.
+        logits: `[..., K]`; minus infinity hides an entry, and each row needs a finite one.
 
     Examples:
         >>> sparsemax(torch.tensor([[1.0, 0.8, -1.0], [3.0, 0.0, 0.0]]))
@@ -253,7 +253,7 @@ def sparsemax(logits: Tensor) -> Tensor:
     """
     # inf - inf would be NaN. Sums of these finite stand-ins may overflow to -inf, but still fail the test below.
     finite = torch.where(logits.isneginf(), torch.finfo(logits.dtype).min / 4, logits)
-    finite = finite - finite.amax(-1, keepdim=True).detach()  # sums of large numbers would lose the small ones
+    finite = finite - finite.amax(-1, keepdim=True).detach()  # sums of large numbers would lose small ones
     ordered = finite.sort(-1, descending=True).values
     number = torch.arange(1, ordered.shape[-1] + 1, device=ordered.device, dtype=ordered.dtype)
     sums = ordered.cumsum(-1)
@@ -264,7 +264,7 @@ def sparsemax(logits: Tensor) -> Tensor:
 
 
 class RivalAttention(DenseFlowAttention):
-    """Equation (13) around rows of attention that a plain regulariser makes sparse, or drives to be.
+    """Equation (13) around attention rows that a plain regulariser makes sparse, or encourages to be sparse.
 
     Args:
         dim: width of the nodes.
@@ -291,13 +291,13 @@ class RivalAttention(DenseFlowAttention):
         self._sums: list[Tensor] = []
 
     def take_row_penalty(self) -> Tensor | None:
-        """Return the mean penalty over rows and heads of the last forward pass, once; None for sparsemax."""
+        """Return the mean penalty over rows and heads of the last forward pass, and clear it; None for sparsemax."""
         penalty, self._row_penalty = self._row_penalty, None
         return penalty
 
     def mix_all(self, padded: list[PaddedGraphs]) -> list[Tensor]:
         """Return Z V of every group of graphs, and keep the mean penalty over all their rows."""
-        # Emptied before and after: a penalty that nobody took must not hold the graph of an earlier pass.
+        # Cleared before and after: an unused penalty must not keep the graph of an earlier pass alive.
         self._sums = []
         mixed, num_nodes = super().mix_all(padded), sum(len(graphs.layout.graph_of) for graphs in padded)
         self._row_penalty = torch.stack(self._sums).sum() / num_nodes if self._sums else None
@@ -309,7 +309,7 @@ class RivalAttention(DenseFlowAttention):
         weights, value = self.weights(graphs), graphs.maps[2]
         if self.rival != "sparsemax":
             rows = _entropy(weights) if self.rival == "entropy" else 1 - weights.square().sum(-1)
-            # Padded nodes have softmax rows too, hence the mask. Taken before dropout, whose rows no longer sum to one.
+            # Padded nodes also have softmax rows, hence the mask. Before dropout, after which rows do not sum to one.
             self._sums.append((rows.mean(1) * graphs.layout.mask).sum())
         dropped: Tensor = self.dropout(weights)
         return dropped.to(value.dtype) @ value

@@ -1,7 +1,7 @@
-"""Rows of the sparse flow in logarithms: exact where resistances and frictions span hundreds of orders of magnitude.
+"""Sparse flow in logarithms: exact even if resistances and frictions span hundreds of orders of magnitude.
 
 With conductances w_i = 1 / r_i and costs g_i = penalty f_i in ascending order, let water rise in a row. When it reaches
-the floor g_k, all that it has filled so far is
+the floor g_k, the volume filled so far is
 
     V_1 = g_1 / alpha,    V_(k+1) = V_k + (w_1 + ... + w_k + 1 / alpha) (g_(k+1) - g_k),
 
@@ -9,13 +9,13 @@ a sum of positive terms. Key k carries flow if and only if V_k < 1. With K the l
 
     rise = (1 - V_K) / (w_1 + ... + w_K + 1 / alpha),    z_i = w_i (rise + (g_K - g_i)),
 
-where nothing cancels either, and with b_i = log f_i a difference is g_K - g_i = g_K (1 - exp(b_i - b_K)). The level
-mu = g_K + rise itself, whose digits could not hold the rise, never appears. Every number is kept as its logarithm, so
-that none over- or underflows; all of it is float64.
+which has no cancellation either; with b_i = log f_i a difference is g_K - g_i = g_K (1 - exp(b_i - b_K)). The level mu
+= g_K + rise, which would lose the digits of the rise, is never computed. Every number is stored as its float64
+logarithm, so none over- or underflows.
 
 The gradient needs c - u_i with c = sum_A w u / D, D = sum_A w + 1 / alpha, u = dL/dz and A the active keys; it may be
-multiplied by w_i g_i = 1e100 and so must be right to its last digit where w_m is nearly all of D. With m the key of the
-largest conductance in A,
+multiplied by w_i g_i = 1e100 and so must be right to its last digit even if w_m is nearly all of D. With m the key of
+the largest conductance in A,
 
     c - u_m = sum_(j in A, j != m) (w_j / D) (u_j - u_m) - u_m / (alpha D),    c - u_i = (c - u_m) + (u_m - u_i).
 
@@ -30,7 +30,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-#: What stands for the logarithm of 0 in frictions, far below that of any other number: differences stay finite.
+#: Represents the logarithm of 0 in frictions, far below that of any other number: differences stay finite.
 _LOG_ZERO = -1e5
 
 
@@ -53,13 +53,13 @@ class LogRows(NamedTuple):
 
 
 class LogLevel(NamedTuple):
-    """The solution of rows, `[R, 1]` each; enough to have all else again without sorting.
+    """The solution of rows, `[R, 1]` each; enough to recompute everything else without sorting.
 
     Args:
         floor: log f of the last active key K, whose ties all have this value; minus infinity in rows without flow.
         top: the largest log f that counts as active.
         log_rise: log(mu - g_K).
-        log_total: log D, of the active conductances and 1 / alpha together.
+        log_total: log D, the sum of the active conductances and 1 / alpha.
     """
 
     floor: Tensor
@@ -69,14 +69,14 @@ class LogLevel(NamedTuple):
 
 
 class Slopes(NamedTuple):
-    """Derivatives of a loss L by what the flow of a row depends on.
+    """Derivatives of a loss L with respect to the inputs of a row's flow.
 
     Args:
         log_push, sign: logarithm of the size and sign of dL/dg_i = w_i (c - u_i) `[R, K]`; 0 where i is not active.
         resistance: dL/d(log r_i) = z_i (c - u_i) `[R, K]`.
         resistances: the sum of `resistance` `[R, 1]`.
         costs: the sum of dL/d(log f_i) = g_i w_i (c - u_i) `[R, 1]`.
-        penalty: dL/d(penalty) `[R, 1]`, infinite where a float64 cannot hold it.
+        penalty: dL/d(penalty) `[R, 1]`, infinite outside the range of float64.
         leak: dL/d(log alpha) = c mu / alpha `[R, 1]`.
     """
 
@@ -89,7 +89,7 @@ class Slopes(NamedTuple):
     leak: Tensor
 
     def times(self, log_factor: Tensor) -> Tensor:
-        """Return dL/dg_i exp(log_factor), without overflow on the way."""
+        """Return dL/dg_i exp(log_factor), without intermediate overflow."""
         return self.sign * (self.log_push + log_factor).exp()
 
 
@@ -106,7 +106,7 @@ def solve(rows: LogRows) -> LogLevel:
     cost = floor + rows.log_penalty
     lift = cost[:, 1:] + _log_one_minus_exp(floor.diff(dim=-1).clamp_min(0))
     filled = torch.cat((cost[:, :1] + rows.log_slack, capacity[:, :-1] + lift), -1).logcumsumexp(-1)
-    # V_k ascends, so the active keys come first; there is none where g_1 >= alpha.
+    # V_k ascends, so the active keys come first; there are none if g_1 >= alpha.
     last = ((filled < 0) & inside).sum(-1, keepdim=True) - 1
     at = last.clamp_min(0)
     total = capacity.gather(-1, at)
@@ -114,13 +114,13 @@ def solve(rows: LogRows) -> LogLevel:
     top = raw.gather(-1, at) + rows.resolution / 2
     dry = last < 0
     broken = (rows.log_weight.amax(-1, keepdim=True) + rows.log_friction.amax(-1, keepdim=True)).isnan()
-    # Others are divided by the total: -inf - (-inf) would be NaN in rows without any conductance.
+    # Divide only the others by the total: -inf - (-inf) would be NaN in rows without any conductance.
     total = total.masked_fill(total == -torch.inf, 0.0).masked_fill(broken, torch.nan)
     return LogLevel(floor.gather(-1, at), top.masked_fill(dry, -torch.inf), rise.masked_fill(dry, -torch.inf), total)
 
 
 def flow(rows: LogRows, level: LogLevel) -> Tensor:
-    """Return the flow z `[R, K]`, float64; NaN in rows that hold a NaN."""
+    """Return the flow z `[R, K]`, float64; NaN in rows that contain a NaN."""
     below = _log_one_minus_exp((level.floor - rows.log_friction).clamp_min(0))
     log_gap = torch.logaddexp(level.log_rise, level.floor + rows.log_penalty + below)
     z = torch.where(_active(rows, level), (rows.log_weight + log_gap).exp(), 0.0)
@@ -128,14 +128,14 @@ def flow(rows: LogRows, level: LogLevel) -> Tensor:
 
 
 def slopes(rows: LogRows, level: LogLevel, z: Tensor, upstream: Tensor, resolution: float | Tensor = 0.0) -> Slopes:
-    """Compute the derivatives of a loss whose derivatives by the flow `z` are `upstream`, `[R, K]` float64 each.
+    """Compute the derivatives of a loss from `upstream`, those by the flow `z`; `[R, K]` float64 each.
 
     Args:
         rows: the rows.
         level: their solution.
         z: their flow.
         upstream: u.
-        resolution: differences of `upstream` up to this are none `[R, 1]`.
+        resolution: differences of `upstream` up to this count as 0 `[R, 1]`.
     """
     share = torch.where(_active(rows, level), rows.log_weight - level.log_total, -torch.inf)
     active = share > -torch.inf
@@ -145,7 +145,7 @@ def slopes(rows: LogRows, level: LogLevel, z: Tensor, upstream: Tensor, resoluti
     ahead = torch.where(ahead.abs() <= resolution, 0.0, ahead)
     others = share.scatter(-1, most, -torch.inf)
     slack = rows.log_slack - level.log_total
-    # The largest share of D besides key m, factored out: it may be exp(-800), where `lead` underflows.
+    # Factor out the largest share of D besides key m: it may be exp(-800), for which `lead` underflows.
     size = torch.maximum(others.amax(-1, keepdim=True), slack)
     size = size.masked_fill(size == -torch.inf, 0.0)
     reduced = ((others - size).exp() * ahead).sum(-1, keepdim=True) - (slack - size).exp() * of_most
@@ -165,12 +165,12 @@ def _sums(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return the last four of `Slopes`.
 
-    From sum_A w (c - u) = -c / alpha follows, with differences to key m of the largest conductance,
+    sum_A w (c - u) = -c / alpha implies, with differences from key m of the largest conductance,
 
         sum_A w g (c - u) = T - c g_m / alpha,    sum_A z (c - u) = -T - c (mu - g_m) / alpha
 
-    with T = sum_A w (g - g_m) (c - u), whose terms are at most of the size of u and none where frictions are tied. Left
-    sides are better where g is small.
+    with T = sum_A w (g - g_m) (c - u), whose terms are at most of the size of u and 0 for tied frictions. Left sides
+    are more accurate for small g.
     """
     here, at_most = rows.log_friction, rows.log_friction.gather(-1, most)
     apart = (here - at_most).abs()
@@ -195,12 +195,12 @@ def _sums(
 
 
 class _SignedSum(NamedTuple):
-    """A sum over a row whose terms may exceed any number, `[R, 1]` each.
+    """A sum over a row whose terms may be arbitrarily large, `[R, 1]` each.
 
     Args:
         scale: logarithm of the largest term.
-        sum: of the terms over that.
-        size: the same of their absolute values.
+        sum: sum of the terms divided by that.
+        size: the same for their absolute values.
     """
 
     scale: Tensor
@@ -216,7 +216,7 @@ class _SignedSum(NamedTuple):
         return cls(scale, (signs * terms).sum(-1, keepdim=True), terms.sum(-1, keepdim=True))
 
     def or_where_shorter(self, other: _SignedSum) -> _SignedSum:
-        """Take the other, equal sum in rows where the absolute values of its terms sum to less."""
+        """Use the other, equal sum in rows where the absolute values of its terms have a smaller sum."""
         shorter = other.scale + other.size.log() < self.scale + self.size.log()
         return _SignedSum(*(torch.where(shorter, b, a) for a, b in zip(self, other, strict=True)))
 
@@ -256,7 +256,7 @@ def flow_in_logarithms(
         penalty: `[R, 1]`.
         alpha: `[R, 1]`; None for the hard constraint.
         allowed: allowed keys `[R, K]`; None for all.
-        given: limits of the format that r and f were given in, at which resistances and gradients are cut.
+        given: limits of the format that r and f were given in, to which resistances and gradients are clamped.
     """
     if allowed is not None:
         resistance, friction = resistance.masked_fill(~allowed, torch.inf), friction.masked_fill(~allowed, 1.0)
@@ -265,7 +265,7 @@ def flow_in_logarithms(
 
 
 class _LogFlow(torch.autograd.Function):
-    """Solves `[R, K]`, float64."""
+    """Solve `[R, K]`, float64."""
 
     @staticmethod
     def forward(
@@ -277,11 +277,11 @@ class _LogFlow(torch.autograd.Function):
         tiny: float,
         most: float,
     ) -> Tensor:
-        """Flow `[R, K]`."""
+        """Return the flow `[R, K]`."""
         tolls = friction.log().clamp_min(_LOG_ZERO)
         slack = torch.full_like(penalty, -torch.inf) if alpha is None else -alpha.log()
         largest = torch.where(tolls > _LOG_ZERO, tolls.abs(), 1.0).amax(-1, keepdim=True).clamp_min(1.0)
-        # A logarithm of size x is off by up to eps x, and a difference of two by twice that.
+        # A logarithm of size x has an error of up to eps x, and a difference of two twice that.
         resolution = 2 * torch.finfo(tolls.dtype).eps * largest
         rows = LogRows(-resistance.clamp_min(tiny).log(), tolls, penalty.log(), slack, resolution)
         level = solve(rows)
@@ -293,11 +293,11 @@ class _LogFlow(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
-        """Gradients of resistance, friction, penalty and alpha, by the formulas of `sparse_flow`."""
+        """Return gradients of resistance, friction, penalty and alpha, using the formulas of `sparse_flow`."""
         z, alpha, *saved = ctx.saved_tensors
         rows, level = LogRows(*saved[:5]), LogLevel(*saved[5:])
         steep = slopes(rows, level, z, upstream)
-        # dL/dr_i = z_i dL/dg_i, as one exponential, since dL/dg_i alone may overflow.
+        # dL/dr_i = z_i dL/dg_i, as one exponential, since dL/dg_i by itself may overflow.
         of_resistance = steep.sign * (steep.log_push + z.log()).exp()
         of_friction = steep.times(rows.log_penalty)
         of_alpha = None if alpha is None else steep.leak / alpha

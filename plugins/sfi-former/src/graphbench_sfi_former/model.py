@@ -1,4 +1,4 @@
-"""SFi-Former and DFi-Former: GPS layers whose global branch is a sparse or a dense flow beside the adjacency matrix."""
+"""SFi-Former and DFi-Former: GPS layers whose global branch adds a sparse or dense flow to the adjacency matrix."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from graphbench_sfi_former.reference import ProximalOptions
 
 
 class FlowBackbone(GPSBackbone):
-    """GPS layers around adjacency-enhanced attention; A~ is built once a batch.
+    """GPS layers around adjacency-enhanced attention; A~ is built once per batch.
 
     Args:
         spec: the benchmark's description.
         hidden_dim: width of nodes and edges.
         num_layers: GPS layers.
-        make_attention: makes the global attention of one layer.
-        positional_encoders: outputs stand beside the node features.
-        **options: of `GPSBackbone`.
+        make_attention: function that creates the global attention of one layer.
+        positional_encoders: encoders whose outputs are concatenated to the node features.
+        **options: options of `GPSBackbone`.
     """
 
     def __init__(
@@ -52,17 +52,17 @@ class FlowBackbone(GPSBackbone):
 
     def forward(self, batch: GraphBatch) -> Representation:
         """Return nodes `[num_nodes, hidden_dim]`, and edges `[num_edges, hidden_dim]` if the local layer reads them."""
-        # By a weight's dtype, since features may be integers; a layer in another dtype would build A~ again.
+        # Use a weight's dtype, since features may be integers; a layer in another dtype would rebuild A~.
         weight = next(self.parameters())
         return super().forward(with_adjacency(batch, adjacency_dtype(weight)))
 
 
 class SFiFormer(FlowBackbone):
-    """SFi-Former (Li et al., ICMR 2025); defaults are the paper's Peptides models without positional encodings.
+    """SFi-Former (Li et al., ICMR 2025); defaults are for the paper's Peptides models without positional encodings.
 
-    A GPS layer holds GatedGCN beside `SparseFlowAttention`, whose weights are network flows of least energy with a
-    learned friction: exact zeros where friction wins. SFi-Former+ is this model started from the weights of a
-    `DFiFormer`: `--model.init_from CHECKPOINT`.
+    A GPS layer combines GatedGCN with `SparseFlowAttention`, whose weights are network flows of least energy with a
+    learned friction: weights are exactly zero where friction dominates. SFi-Former+ is this model started from the
+    weights of a `DFiFormer`: `--model.init_from CHECKPOINT`.
 
     Time and memory: `B L (H N d^2 + E (d^2 + H d) + H N^2 d)`, `B L (H N d + E d + H N^2)`.
 
@@ -71,30 +71,30 @@ class SFiFormer(FlowBackbone):
         hidden_dim: width of nodes and edges.
         num_layers: GPS layers.
         num_heads: heads (and those of the local layer GAT).
-        penalty: lambda*, the weight of the friction times the number of nodes; the more the sparser.
+        penalty: lambda*, the weight of the friction times the number of nodes; larger is sparser.
         alpha: weight of the unit-inflow term; None (null) for rows that sum to one.
-        friction: learned as in the paper, or uniform, the same on all links: a plain L1 penalty, which makes no zeros.
+        friction: learned as in the paper, or uniform (the same on all links), a plain L1 penalty that produces no
+            zeros.
         terms: "both" for flow and adjacency matrix as in the paper; "flow" or "adjacency" for one of them (table 3).
-        flow_graph: the flow runs over the "complete" graph as in the paper, or over the "edges" of the graph and loops.
+        flow_graph: graph of the flow: "complete" as in the paper, or "edges" for the edges of the graph and loops.
         penalty_size: the friction's weight is `penalty` over the nodes of the "graph"; over those of the largest graph
-            of the "batch" as in the paper, where a graph's answer depends on what shares its batch; or over a number.
-            With the graph's own number flows vanish in graphs of one node and in most rows of those of two.
+            of the "batch" as in the paper, where a graph's answer depends on the rest of its batch; or over a number.
+            With "graph" flows vanish in graphs of one node and in most rows of those of two.
         solver: "exact", or "proximal" for T steps of the paper's iteration.
         proximal: T (`num_steps`), start, step and seed of the solver "proximal".
-        extra_parameters: with 2 hidden_dim + 1 parameters per layer that make the published counts, see the README.
+        extra_parameters: add 2 hidden_dim + 1 parameters per layer to match the published counts, see the README.
         local_layer: GatedGCN as in the paper, GINE, GCN, GAT or none.
-        dropout: probability of every dropout but that of attention weights.
+        dropout: probability of every dropout except that of attention weights.
         attention_dropout: probability of dropping a weight of the flow.
         norm: batch, layer or none.
-        positional_encoders: outputs stand beside the node features, which get the remaining width.
+        positional_encoders: their outputs are concatenated to the node features, which get the remaining width.
         gate_encoder: positions whose distances gate the edges of GatedGCN (ES-LapPE); not added to node features.
         categorical: how categorical features enter: xavier_uniform, normal or one_hot.
-        head_dim: width of a head, hidden_dim where it is left out, as in the paper; that of GPS is
-            hidden_dim / num_heads. With it, `terms: flow` and without `extra_parameters` this is GPS with sparse flow
-            in the place of softmax.
+        head_dim: width of a head, by default hidden_dim as in the paper; GPS has hidden_dim / num_heads. With that,
+            `terms: flow` and no `extra_parameters` this is GPS with sparse flow instead of softmax.
 
     Raises:
-        BadInput: an option is out of range, or the options do not fit each other.
+        BadInput: an option is out of range, or options conflict with each other.
 
     Examples:
         >>> from graphbench.testing import tiny_batch, tiny_spec
@@ -103,7 +103,7 @@ class SFiFormer(FlowBackbone):
         torch.Size([23, 16])
     """
 
-    # A fixed number of them would not be exact, and all rows in float64 would cost a sort of each.
+    # A fixed number of rows would not be exact, and solving all rows in float64 would sort each of them.
     waits_for_device = "rows of the flow that their number format cannot state are set apart, in every layer"
 
     def __init__(
@@ -160,9 +160,9 @@ class SFiFormer(FlowBackbone):
 
 
 class DFiFormer(FlowBackbone):
-    """DFi-Former (Li et al., ICMR 2025): SFi-Former without friction, where the flow is softmax attention.
+    """DFi-Former (Li et al., ICMR 2025): SFi-Former without friction, so the flow is softmax attention.
 
-    Its weights have the names and shapes of those of `SFiFormer`, which has the maps of the friction besides.
+    Its weights have the same names and shapes as in `SFiFormer`, which also has the maps of the friction.
 
     Time and memory: `B L (H N d^2 + E (d^2 + H d) + H N^2 d)`, `B L (H N d + E d + H N^2)`.
 
@@ -172,22 +172,22 @@ class DFiFormer(FlowBackbone):
         num_layers: GPS layers.
         num_heads: heads (and those of the local layer GAT).
         terms: "both" for attention and adjacency matrix as in the paper; "flow" or "adjacency" for one of them.
-        rival: None as in the paper; a plain regulariser of attention in the place of friction: sparsemax (rows by L2),
-            or a penalty on rows of softmax in the loss, their entropy or l2, see `layers`.
-        rival_weight: of that penalty, the mean over rows, heads and layers.
-        extra_parameters: with 2 hidden_dim + 1 parameters per layer that make the published counts, see the README.
+        rival: None as in the paper; or a plain regulariser of attention instead of friction: sparsemax (L2 on rows), or
+            a penalty on softmax rows in the loss, their entropy or l2, see `layers`.
+        rival_weight: weight of that penalty, the mean over rows, heads and layers.
+        extra_parameters: add 2 hidden_dim + 1 parameters per layer to match the published counts, see the README.
         local_layer: GatedGCN as in the paper, GINE, GCN, GAT or none.
-        dropout: probability of every dropout but that of attention weights.
+        dropout: probability of every dropout except that of attention weights.
         attention_dropout: probability of dropping an attention weight.
         norm: batch, layer or none.
-        positional_encoders: outputs stand beside the node features, which get the remaining width.
+        positional_encoders: their outputs are concatenated to the node features, which get the remaining width.
         gate_encoder: positions whose distances gate the edges of GatedGCN (ES-LapPE); not added to node features.
         categorical: how categorical features enter: xavier_uniform, normal or one_hot.
-        head_dim: width of a head, hidden_dim where it is left out, as in the paper; that of GPS is
-            hidden_dim / num_heads. With it, `terms: flow` and without `extra_parameters` this is GPS.
+        head_dim: width of a head, by default hidden_dim as in the paper; GPS has hidden_dim / num_heads. With that,
+            `terms: flow` and no `extra_parameters` this is GPS.
 
     Raises:
-        BadInput: an option is out of range, or the options do not fit each other.
+        BadInput: an option is out of range, or options conflict with each other.
 
     Examples:
         >>> from graphbench.testing import tiny_batch, tiny_spec
@@ -244,9 +244,9 @@ class DFiFormer(FlowBackbone):
         self.rival_weight = rival_weight
 
     def forward(self, batch: GraphBatch) -> Representation:
-        """Add the penalty of a rival to what `FlowBackbone.forward` returns."""
+        """Add the penalty of a rival to the result of `FlowBackbone.forward`."""
         out = super().forward(batch)
-        # Taken, not only read, so that none of this pass is left for the next.
+        # Take the penalties instead of only reading them, so that none of this pass remains for the next.
         taken = [module.take_row_penalty() for module in self.modules() if isinstance(module, RivalAttention)]
         penalties = [penalty for penalty in taken if penalty is not None]
         if not penalties:

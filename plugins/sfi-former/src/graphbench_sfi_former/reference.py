@@ -1,12 +1,12 @@
 """The iteration of the paper, T steps of proximal gradient through autograd, for fidelity and comparison.
 
 SFi-Former (Li et al., 2025, section 3.3, equation 12 and appendix A). Three of its formulas cannot be meant as printed
-and are settled here: the threshold is max(|Y| - t penalty F, 0), without the bar around the whole difference; the
-Barzilai-Borwein step is <A, B> / ||B||_F^2, with the square; and the greatest safe constant step is
-1 / (max r + alpha n), as the Hessian of a row is diag(r) + alpha 1 1^T, not 1 / (1 + alpha sqrt n).
+and are corrected here: the threshold is max(|Y| - t penalty F, 0), without the bar around the whole difference; the
+Barzilai-Borwein step is <A, B> / ||B||_F^2, with the square; and the greatest safe constant step is 1 / (max r + alpha
+n), as the Hessian of a row is diag(r) + alpha 1 1^T, not 1 / (1 + alpha sqrt n).
 
 The paper starts from uniform random numbers and gives neither their range nor T. From 50 nodes on, tens of steps stay
-far from the optimum, and so the result depends on the start: `sparse_flow` is the limit of many steps.
+far from the optimum, so the result depends on the start; `sparse_flow` is the limit of many steps.
 """
 
 from __future__ import annotations
@@ -43,25 +43,25 @@ def sparse_flow_proximal(
         Y = Z - t (R o Z + alpha (Z 1 - 1) 1^T),    Z <- sign(Y) max(|Y| - t penalty F, 0).
 
     The Barzilai-Borwein step is one number per matrix, t = <A, B> / ||B||_F^2 with A the change of Z and B that of the
-    gradient, and a constant to autograd; the first step is the greatest safe constant one.
+    gradient; autograd treats it as a constant. The first step is the greatest safe constant one.
 
     Args:
         resistance: r `[..., N, K]`, positive.
         friction: f `[..., N, K]`, non-negative.
         penalty: weight of the friction, non-negative: a number or a tensor that broadcasts to `[..., 1, 1]`.
-        alpha: weight of the unit-inflow term, positive, of the same kinds. The iteration has no hard constraint.
+        alpha: weight of the unit-inflow term, positive, same types as `penalty`. The iteration has no hard constraint.
         mask: boolean, broadcastable to `[..., N, K]`; True where a key is allowed. Other keys stay 0.
         num_steps: T; memory for the backward pass grows with it.
         start: "uniform" on [0, 1) as in the paper (our reading), "scaled" uniform on [0, 2 / n) so that rows sum to
             about one, "dense" the flow without friction, "zeros", or a tensor of the shape of `resistance`.
-        step: "barzilai-borwein", or "constant" for 1 / (max r + alpha n) of each matrix, n its allowed keys at most.
+        step: "barzilai-borwein", or "constant" for 1 / (max r + alpha n) of each matrix, n its most allowed keys.
         generator: source of the random start.
 
     Returns:
         Flow after T steps `[..., N, K]`, in the dtype of `resistance`; half precision is computed in float32.
 
     Raises:
-        BadInput: alpha None, fewer than one step, an unknown start or step, or arguments as for `sparse_flow`.
+        BadInput: alpha is None, fewer than one step, an unknown start or step, or as for `sparse_flow`.
 
     Examples:
         >>> r, f = torch.ones(2, 2), torch.zeros(2, 2)
@@ -95,7 +95,7 @@ def _iterate(
     for _ in range(num_steps):
         gradient = resistance * flow + alpha * (flow.sum(-1, keepdim=True) - 1)
         if mask is not None:
-            # Forbidden keys start at 0 and so stay there.
+            # Forbidden keys start at 0 and stay there.
             gradient = torch.where(mask, gradient, 0.0)
         if step == "barzilai-borwein":
             if last is not None:
@@ -104,7 +104,7 @@ def _iterate(
             last = flow.detach(), gradient.detach()
         target = flow - length * gradient
         threshold = length * toll
-        # The threshold of (12) with the bar around Y alone. Before convergence, entries may be negative.
+        # The threshold of (12) with the bar around Y only. Before convergence, entries may be negative.
         flow = target.sign() * (target.abs() - threshold).relu()
     return flow
 
@@ -129,8 +129,8 @@ def _num_keys(rows: Tensor, mask: Tensor | None) -> Tensor:
 def _barzilai_borwein(moved: Tensor, gradient: Tensor, last: Tensor, length: Tensor) -> Tensor:
     """Return <A, B> / ||B||_F^2 of each matrix `[..., 1, 1]`, with B = gradient - last.
 
-    Where the gradient has changed by no more than rounding, the step before stays: the quotient would be noise and
-    throw a converged flow away from the optimum.
+    If the gradient has changed by no more than rounding, keep the previous step: the quotient would be noise and move a
+    converged flow away from the optimum.
     """
     turned = gradient - last
     along = (moved * turned).sum((-2, -1), keepdim=True)
@@ -170,14 +170,14 @@ class ProximalOptions:
     """Options that decide the result of T steps of the iteration, which is far from converged on all but tiny graphs.
 
     The paper draws the start at random and gives neither its range nor T. Here the random start is a function of
-    `seed`, the head and the two nodes, and the same in every layer and pass: a graph gets the same answer whatever
-    shares its batch.
+    `seed`, the head and the two nodes, and is the same in every layer and pass: a graph gets the same answer whatever
+    else is in its batch.
 
     Args:
         num_steps: T.
         start: "uniform" on [0, 1), "scaled" uniform on [0, 2 / n), "dense" the flow without friction, or "zeros".
         step: "barzilai-borwein" or "constant"; see `sparse_flow_proximal`.
-        seed: of the random starts.
+        seed: seed of the random starts.
 
     Raises:
         BadInput: fewer than one step, or an unknown start or step.
@@ -236,7 +236,7 @@ class ProximalOptions:
         if self.start not in ("uniform", "scaled"):
             return self.start
         heads, num_nodes = resistance.shape[-3], resistance.shape[-1]
-        # N grows with padding; nested numbers give a pair of nodes the same start whatever N is.
+        # N depends on padding; nested numbers give a pair of nodes the same start for every N.
         start = _nested_uniform(heads, num_nodes, self.seed).to(resistance)
         if self.start == "scaled":
             num_keys = num_nodes if mask is None else mask.sum(-1, keepdim=True).clamp_min(1)
@@ -245,7 +245,7 @@ class ProximalOptions:
 
 
 def _nested_uniform(heads: int, num_nodes: int, seed: int) -> Tensor:
-    """Draw uniform numbers on [0, 1) `[H, n, n]`, of which a smaller n takes the upper left corners.
+    """Draw uniform numbers on [0, 1) `[H, n, n]`; those of a smaller n are the upper left corners.
 
     Entries are numbered so that those of the n x n corner are the first n^2: entry (i, j) has number
     m^2 + i if j = m, else m^2 + m + 1 + j, with m = max(i, j).

@@ -1,25 +1,25 @@
 """The exact sparse flow of given resistances and frictions, in plain torch.
 
-SFi-Former (Li et al., 2025, section 3.3). Each row is a small network: flow z_i comes in over link i, which has a
-resistance r_i and a friction f_i, and in total about one unit has to arrive. The flow of least energy is
+SFi-Former (Li et al., 2025, section 3.3). Each row is a small network: flow z_i enters through link i, which has a
+resistance r_i and a friction f_i, and the total flow must be about one unit. The flow of least energy is
 
     z_i = max(mu - penalty f_i, 0) / r_i,    sum_i z_i + mu / alpha = 1.
 
-With any number `unit`, weights S_i = unit / r_i, costs g_i = penalty f_i / unit and a slack unit / alpha it is
+For any number `unit`, with weights S_i = unit / r_i, costs g_i = penalty f_i / unit and a slack unit / alpha it is
 
     z_i = S_i max(t - g_i, 0),    sum_i S_i max(t - g_i, 0) + slack t = 1,    mu = unit t:
 
-link i is a vessel of width S_i whose floor lies at g_i, filled up to the water level t. As the flow is the same for
-every unit, gradients need none by it. We take the resistance of all links in parallel, unit = 1 / sum_i (1 / r_i), so
-that widths sum to one.
+link i is a vessel of width S_i whose floor is at g_i, filled up to the water level t. The flow does not depend on the
+unit, so neither do gradients. We use the resistance of all links in parallel, unit = 1 / sum_i (1 / r_i), so widths sum
+to one.
 
-Gradients need the active set A alone; with u = dL/dz, D = 1 / alpha + sum_A 1 / r, c = sum_A (u / r) / D they are
+Gradients need only the active set A. With u = dL/dz, D = 1 / alpha + sum_A 1 / r, c = sum_A (u / r) / D they are
 
     dL/df_i = penalty (c - u_i) / r_i,   dL/dr_i = z_i (c - u_i) / r_i,
     dL/dpenalty = sum_A f_i (c - u_i) / r_i,   dL/dalpha = c mu / alpha^2.
 
-Rounding enters a flow multiplied by the condition of its row, `t (slack + sum of the active S) = 1 + sum of their S g`.
-Rows whose condition is beyond a dtype are solved in float64, and those beyond that in logarithms (`logarithms`).
+Rounding errors grow with the condition of a row, `t (slack + sum of the active S) = 1 + sum of their S g`. Rows too
+ill-conditioned for a dtype are solved in float64, and those beyond that in logarithms (`logarithms`).
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from graphbench.contracts.kernels import in_program, one_operation, operation
 from graphbench.errors import BadInput
 from graphbench_sfi_former.logarithms import flow_in_logarithms
 
-#: Newton steps after which a row is given up. Rows of attention take five with logits of standard deviation 1 or 3.
+#: Newton steps after which a row is abandoned. Attention rows need five with logits of standard deviation 1 or 3.
 _STEPS = 16
-#: The same on devices where asking whether all rows are done forces a host-device sync.
+#: The same on devices where checking whether all rows are done forces a host-device sync.
 _STEPS_UNSEEN = 10
-#: Rounding that a flow of `sparse_flow` may have, relative to its largest possible value 1.
+#: Allowed rounding error in a flow of `sparse_flow`, relative to its largest possible value 1.
 _TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-12}
-#: Numbers of the tensors that are worked on at a time: on a processor they should stay in its cache.
+#: Numbers in tensors processed at a time: on a CPU they should fit its cache.
 _CHUNK = {"cpu": 2**18}
 _CHUNK_ELSEWHERE = 2**24
 
@@ -64,13 +64,13 @@ def sparse_flow(
 
         z_i = max(mu - penalty f_i, 0) / r_i,    sum_i z_i + mu / alpha = 1.
 
-    Keys with friction above mu / penalty get exactly 0; a row is zero as a whole where every penalty f_i >= alpha.
-    Equal frictions or penalty 0, without alpha, give z_i = (1 / r_i) / sum_j (1 / r_j): softmax attention where
-    r = softmax(-q k / sqrt d).
+    Keys with friction above mu / penalty get exactly 0; a whole row is zero if every penalty f_i >= alpha. Equal
+    frictions or penalty 0, without alpha, give z_i = (1 / r_i) / sum_j (1 / r_j): softmax attention where r =
+    softmax(-q k / sqrt d).
 
-    Rows are solved in float32, or in float64 for such inputs. Those too ill-conditioned for that, at one host-device
-    sync, are solved in float64 and if need be in logarithms, where frictions that differ by less than 1e-13 of
-    themselves count as equal. There are second derivatives, but for rows solved in logarithms.
+    Rows are solved in float32, or in float64 for float64 inputs. Rows too ill-conditioned for that (finding them takes
+    one host-device sync) are solved in float64 and if necessary in logarithms, where frictions with a relative
+    difference below 1e-13 count as equal. Second derivatives exist except for rows solved in logarithms.
 
     Args:
         resistance: r `[..., N, K]`, positive; subnormal values count as the smallest normal number, and an infinite
@@ -78,15 +78,15 @@ def sparse_flow(
         friction: f `[..., N, K]`, non-negative.
         penalty: weight of the friction, non-negative: a number or a tensor that broadcasts to `[..., 1, 1]`, such as
             1 / (number of nodes) of each graph.
-        alpha: weight of the unit-inflow term, positive, of the same kinds; None for the hard constraint.
+        alpha: weight of the unit-inflow term, positive, same types as `penalty`; None for the hard constraint.
         mask: boolean, broadcastable to `[..., N, K]`; True where a key is allowed. Other keys get exactly 0 whatever
-            their resistance and friction, and rows without an allowed key are 0 as a whole.
+            their resistance and friction, and rows without an allowed key are 0.
 
     Returns:
         Flow `[..., N, K]` in the dtype of `resistance`; gradients are clamped to the range of that dtype.
 
     Raises:
-        BadInput: shapes or dtypes that do not fit, a negative resistance, friction or penalty, alpha <= 0.
+        BadInput: shapes or dtypes do not match, resistance, friction or penalty is negative, or alpha <= 0.
 
     Examples:
         >>> import torch
@@ -122,7 +122,7 @@ def _flatten(
     alpha: float | Tensor | None,
     mask: Tensor | None,
 ) -> _Rows:
-    """Line up the rows of all matrices, in the dtype that they are solved in; arguments as in `sparse_flow`."""
+    """Flatten the rows of all matrices, in the dtype that they are solved in; arguments as in `sparse_flow`."""
     lead, (num_rows, num_keys) = tuple(resistance.shape[:-2]), resistance.shape[-2:]
     device, dtype = resistance.device, solving_dtype(resistance, friction)
     penalties = per_matrix("penalty", penalty, lead, device, positive=False)
@@ -137,7 +137,7 @@ def _flatten(
 
 
 def _widened(values: Tensor, dtype: torch.dtype) -> Tensor:
-    """Convert to another dtype; gradients that the first cannot hold are cut at its largest number."""
+    """Convert to another dtype; gradients outside the range of the first are clamped to it."""
     wide, limits = values.to(dtype), torch.finfo(values.dtype)
     if wide is not values and wide.requires_grad:
         wide.register_hook(lambda gradient: gradient.clamp(limits.min, limits.max))
@@ -154,7 +154,7 @@ class _Rows(NamedTuple):
     allowed: Tensor | None
 
     def split(self, size: int) -> list[_Rows]:
-        """Split into parts of so many rows."""
+        """Split into parts of `size` rows."""
         pieces = [[None] if x is None else x.split(size) for x in self]
         number = max(map(len, pieces))
         return [_Rows(*part) for part in zip(*(p if len(p) == number else p * number for p in pieces), strict=True)]
@@ -167,7 +167,7 @@ class _Rows(NamedTuple):
 
 
 def _solve(rows: _Rows, given: torch.finfo) -> Tensor:
-    """Return the flow `[R, K]` of resistances and frictions that were given in a format with these limits."""
+    """Return the flow `[R, K]` of resistances and frictions given in a format with these limits."""
     size = _CHUNK.get(rows.resistance.device.type, _CHUNK_ELSEWHERE)
     solved = [_solve_chunk(part) for part in rows.split(max(1, size // rows.resistance.shape[1]))]
     flow, beyond = (torch.cat(x) if len(solved) > 1 else x[0] for x in zip(*solved, strict=True))
@@ -175,10 +175,10 @@ def _solve(rows: _Rows, given: torch.finfo) -> Tensor:
     if not len(numbers):
         return flow
     rest = rows.take(numbers)
-    # Only unsolved rows are checked, without a sync for the others: a row with a wrong sign is never `good` below.
+    # Check only unsolved rows, to avoid a sync for the others: a row with a wrong sign is never `good` below.
     _check_sign("resistance must be positive", rest.resistance, rest.allowed, math.inf)
     _check_sign("friction must be non-negative and finite", rest.friction, rest.allowed, given.max)
-    # `take` has converted to float64, so this recurses once at most.
+    # `take` converts to float64, so this recurses at most once.
     if flow.dtype == torch.float64:
         exact = flow_in_logarithms(*rest, given)
     else:
@@ -187,7 +187,7 @@ def _solve(rows: _Rows, given: torch.finfo) -> Tensor:
 
 
 def _solve_chunk(rows: _Rows) -> tuple[Tensor, Tensor]:
-    """Return the flow `[R, K]`, and the rows `[R]` that are not solved, as this dtype cannot state their numbers."""
+    """Return the flow `[R, K]`, and the rows `[R]` not solved because this dtype cannot represent their numbers."""
     r, f, penalty, alpha, allowed = rows
     limits, may = torch.finfo(r.dtype), None
     if allowed is not None:
@@ -202,7 +202,7 @@ def _solve_chunk(rows: _Rows) -> tuple[Tensor, Tensor]:
         )
         closed = torch.zeros_like(good) if may is None else may.sum(-1, keepdim=True) == 0
         unit = unit.masked_fill(~good, 1.0)
-    # The others have r = 1, by selection: the derivative of `unit / r` may be infinite, and 0 times that is NaN.
+    # Select r = 1 for the others: the derivative of `unit / r` may be infinite, and 0 times that is NaN.
     r = r.masked_fill(~good, 1.0)
     slack = torch.zeros_like(unit) if alpha is None else (unit / alpha).to(unit.dtype)
     weight, cost = _masked(unit / r, may), f * (penalty / unit).to(unit.dtype)
@@ -218,7 +218,7 @@ def _solve_chunk(rows: _Rows) -> tuple[Tensor, Tensor]:
 
 
 def where_positive(values: Tensor, condition: Tensor) -> Tensor:
-    """Return `values` where `condition > 0`, else 0 whatever they are: on a CPU ten times as fast as a boolean mask.
+    """Return `values` where `condition > 0`, else 0 even for NaN: on a CPU ten times as fast as a boolean mask.
 
     Examples:
         >>> where_positive(torch.tensor([5.0, torch.nan]), torch.tensor([1.0, 0.0]))
@@ -235,21 +235,21 @@ def _check_sign(rule: str, values: Tensor, allowed: Tensor | None, most: float) 
     counted = values.detach() if allowed is None else torch.where(allowed, values.detach(), 0.0)
     least, largest = (float(x) for x in counted.aminmax())
     if least < 0 or largest > most:
-        raise BadInput(f"{rule}, but lies in [{least}, {largest}]. Use mask to forbid a key.")
+        raise BadInput(f"{rule}, but is in [{least}, {largest}]. Use mask to forbid a key.")
 
 
 @operation("graphbench_sfi_former")
 def water_level(weight: Tensor, cost: Tensor, slack: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Solve `sum_i weight_i max(t - cost_i, 0) + slack t = 1` for the level t of every row.
 
-    The left side is convex, increasing and piecewise linear in t. Newton's method comes down to the answer, from any
-    level above it, in a few steps, each of which drops the keys that lie above the level. It starts from the lower of
-    two such levels: that of all keys together, were they all active, and the lowest to which a key alone would lead.
+    The left side is convex, increasing and piecewise linear in t. From any level above the solution, Newton's method
+    descends to it in a few steps, each of which drops the keys above the level. It starts from the lower of two such
+    levels: that of all keys if all were active, and the lowest that a single key would give.
 
     Args:
         weight: widths `[..., K]`, non-negative.
         cost: floors `[..., K]`, non-negative.
-        slack: slope of the overflow `[..., 1]`; 0 where all water must stay in the vessels.
+        slack: slope of the overflow `[..., 1]`; 0 if all water must stay in the vessels.
 
     Returns:
         Level, slope of the left side there, and whether it is the level to within rounding, `[..., 1]` each.
@@ -273,33 +273,33 @@ def water_level(weight: Tensor, cost: Tensor, slack: Tensor) -> tuple[Tensor, Te
         step = (1 - volume).addcmul_(slack, level, value=-1).div_(slope)
         settled = step.abs() <= tolerance * level
         following = level + step
-        if seen and not bool((step < -tolerance * level).any()):  # but for rounding, no step leads up
+        if seen and not bool((step < -tolerance * level).any()):  # no step leads up, except by rounding
             break
     return level, slope, settled
 
 
 def flow_at(weight: Tensor, cost: Tensor, slack: Tensor, level: Tensor) -> Tensor:
-    """Return the flow `weight max(level - cost, 0)` `[..., K]`, differentiable as one whose level is solved for.
+    """Return the flow `weight max(level - cost, 0)` `[..., K]`; gradients include the dependence of the level.
 
     Args:
         weight: `[..., K]`.
         cost: `[..., K]`.
         slack: `[..., 1]`, positive in rows without an active key.
-        level: from `water_level`; negative for rows that shall be 0 `[..., 1]`.
+        level: from `water_level`; negative for rows that must be 0 `[..., 1]`.
     """
     flow: Tensor = _Flow.apply(weight, cost, slack, level)[0]
     return flow
 
 
 class _Flow(torch.autograd.Function):
-    """Flow and level, both differentiable: so the backward pass is, being made of them by torch's operations."""
+    """Flow and level, both differentiable, so the backward pass, built from them with torch's operations, is too."""
 
     @staticmethod
     def forward(ctx: FunctionCtx, weight: Tensor, cost: Tensor, slack: Tensor, level: Tensor) -> tuple[Tensor, Tensor]:
         """`[..., K]` and `[..., 1]`."""
         flow = torch.sub(level, cost).relu_().mul_(weight)
         volume = flow.sum(-1, keepdim=True)
-        # A sum of 1 is made right to rounding even where `level` itself is too coarse a number for that.
+        # Correct a sum of 1 to rounding accuracy even if `level` itself is too coarse for that.
         flow.mul_(torch.where(volume > 0.5, (1 - slack * level) / volume, 1.0))
         # Saved as an output, so that a second derivative reaches the level through this function again.
         level = level.clone()
@@ -308,30 +308,30 @@ class _Flow(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
-        """With c the sum of S u over the active keys, over D: dL/dS = gap (u - c), dL/dg = S (c - u) on these."""
+        """Return dL/dS = gap (u - c), dL/dg = S (c - u) on the active keys, with c = sum of S u over them / D."""
         (of_flow, of_level), (weight, cost, slack, level) = upstream, ctx.saved_tensors
         gap = level - cost
         active = where_positive(weight, gap)
         slope = active.sum(-1, keepdim=True) + slack
         mean = (active * of_flow).sum(-1, keepdim=True) / slope
-        ahead = of_flow - mean  # the differences c - u lose their digits unless a number near c is taken away first
+        ahead = of_flow - mean  # c - u would lose its digits unless a number near c is subtracted first
         rest = ((active * ahead).sum(-1, keepdim=True) - slack * mean + of_level) / slope
         lead = rest - ahead
-        # No gradient by the argument `level`: the other three determine it, and their gradients include its effect.
+        # No gradient for the argument `level`: the other three determine it, and their gradients include its effect.
         return -gap.relu() * lead, active * lead, -(mean + rest) * level, None
 
 
 def weights_in_program(device: torch.device, *weights: float | Tensor | None) -> list[Tensor | None]:
-    """Return the weights of the energy as tensors, the one kind that an operation takes."""
+    """Return the weights of the energy as tensors, the only type that an operation accepts."""
     kind: dict[str, Any] = {"dtype": widest_dtype(device), "device": device}
     return [x if x is None or isinstance(x, Tensor) else torch.full((), x, **kind) for x in weights]
 
 
-# -- arguments that all solvers share ---------------------------------------------------------------------------------
+# -- arguments shared by all solvers ----------------------------------------------------------------------------------
 
 
 def solving_dtype(*tensors: Tensor) -> torch.dtype:
-    """Return float64 if any tensor has it, else float32: half precision cannot hold a water level."""
+    """Return float64 if any tensor has it, else float32: half precision is too coarse for a water level."""
     return torch.float64 if any(x.dtype == torch.float64 for x in tensors) else torch.float32
 
 
@@ -351,14 +351,14 @@ def per_matrix(name: str, value: float | Tensor, lead: tuple[int, ...], device: 
     """Return a weight of the energy in `widest_dtype`, one number per matrix `[M, 1, 1]`, M the product of `lead`.
 
     Args:
-        name: how messages call it.
+        name: name in messages.
         value: number, 0-dim tensor, or tensor that broadcasts to `[*lead, 1, 1]`; gradients flow back to it.
         lead: leading dimensions of the rows.
-        device: where the result lies.
+        device: device of the result.
         positive: whether 0 is excluded.
 
     Raises:
-        BadInput: a wrong shape, or a value that is negative, zero where excluded, or not finite.
+        BadInput: the shape is wrong, or a value is negative, zero although excluded, or not finite.
     """
     if not isinstance(value, Tensor):
         number = float(value)
@@ -369,7 +369,7 @@ def per_matrix(name: str, value: float | Tensor, lead: tuple[int, ...], device: 
         smallest, largest = (float(x) for x in value.detach().aminmax()) if value.numel() else (1.0, 1.0)
         if not (smallest >= 0 and math.isfinite(largest)) or (positive and smallest == 0):
             raise _wrong_value(name, smallest if smallest < 0 or math.isfinite(largest) else largest, positive)
-    else:  # the program does not wait for a card to answer; an error comes later, from the card
+    else:  # the program does not wait for a GPU; an error comes later, from the GPU
         least, most = value.detach().aminmax()
         within = (least > 0 if positive else least >= 0) & (most < math.inf)
         torch._assert_async(within, f"{name} must be {'positive' if positive else 'non-negative'} and finite")

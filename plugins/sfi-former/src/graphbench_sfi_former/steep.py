@@ -1,7 +1,7 @@
-"""Steep rows of sparse-flow attention: those that `blocks` leaves out, solved in logarithms.
+"""Steep rows of sparse-flow attention: those that `blocks` skips, solved in logarithms.
 
-Their logits are computed again in float64, solved by `logarithms` with the few keys that count, and added to the output
-and to the gradients of the block that they lie in.
+Their logits are recomputed in float64 and solved by `logarithms` with the few keys that matter. The results are added
+to the output and the gradients of their block.
 
 Legend: m matrices and n queries of a block, R of its rows that are steep, K keys, d head width.
 """
@@ -22,27 +22,27 @@ from graphbench_sfi_former.logarithms import LogLevel, LogRows, flow, slopes, so
 
 #: Numbers in a buffer of differences of keys, and in one of a chunk of rows on a CPU.
 _CHUNK, _CACHED = 2**22, 2**17
-#: A sum over keys is of differences where less than this share of its terms is left.
+#: Sum differences of keys if less than this share of the terms remains after cancellation.
 _CANCELS = 1e-6
 _EPS = torch.finfo(torch.float64).eps
-#: What an infinite derivative of a row counts, so that sums over rows stay numbers.
+#: Replaces an infinite derivative of a row, so that sums over rows stay finite.
 _MAX_DERIVATIVE = 1e300
 
 
 class SteepRows(torch.autograd.Function):
-    """Output `[M, N, d_v]` of the steep rows, and 0 in all others."""
+    """Output `[M, N, d_v]` of the steep rows, 0 in all others."""
 
     @staticmethod
     def forward(ctx: Any, steep: Tensor, options: tuple[Any, ...], *tensors: Tensor) -> Tensor:
-        """`options` are masks, numbers of masks, dropout and its seed, as in `attend_rows`."""
+        """Compute the output; `options` are masks, numbers of masks, dropout and its seed, as in `attend_rows`."""
         operands = Operands(*tensors)
         output = operands.query.new_zeros(*steep.shape, operands.value.shape[-1])
-        # Levels are kept and flows are not: four numbers a row give all else again, a flow has a number for each key.
+        # Keep levels, not flows: four numbers per row suffice to recompute the rest; a flow has one per key.
         ctx.levels = []
         for at, part, allowed, rows, keep in _steep_blocks(steep, options, operands):
             level, flow = solve_steep(part, allowed, rows)
             ctx.levels.append(level)
-            # Steep rows come from several matrices, each with a V of its own, so one batched product covers the block.
+            # Steep rows come from several matrices with different V, so use one batched product for the block.
             spread = _spread(part, rows, flow if keep is None else flow * keep)
             output[at].view(-1, output.shape[-1])[rows] = (spread @ part.value).flatten(0, 1)[rows]
         ctx.save_for_backward(steep, *tensors)
@@ -52,11 +52,11 @@ class SteepRows(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
-        """Gradients of the seven tensors."""
+        """Return gradients of the seven tensors."""
         steep, *tensors = ctx.saved_tensors
         operands = Operands(*tensors)
         grads = Operands(*(None if x is None else x.new_zeros(x.shape) for x in tensors))  # type: ignore[arg-type]
-        with without_autocast(upstream.device):  # a backward pass may run inside of one
+        with without_autocast(upstream.device):  # a backward pass may run inside autocast
             solved = zip(_steep_blocks(steep, ctx.options, operands), ctx.levels, strict=True)
             for (at, part, allowed, rows, keep), level in solved:
                 terms = steep_gradients(part, allowed, rows, level, upstream[at], keep)
@@ -69,14 +69,14 @@ class SteepRows(torch.autograd.Function):
 
 
 def _add_gradients(grads: Operands, part: Operands, rows: Tensor, terms: SteepGradients, upstream: Tensor) -> None:
-    """Add what steep rows of a block give to the gradients of the block."""
+    """Add the contributions of steep rows to the gradients of their block."""
     for queries, keys, by_score, of_query, of_key in (
         (part.query, part.key, terms.scores, grads.query, grads.key),
         (part.friction_query, part.friction_key, terms.friction_scores, grads.friction_query, grads.friction_key),
     ):
         root = keys.shape[-1] ** -0.5
         of_key.baddbmm_(_spread(part, rows, by_score).transpose(1, 2), queries, alpha=root)
-        # Over the keys of a row, these derivatives sum to 0 and cancel where keys are tied, hence float64.
+        # Over the keys of a row these derivatives sum to 0, and they cancel if keys are tied, hence float64.
         exact = gradient_of_queries(by_score, keys, rows, queries.shape[1]) * root
         of_query.view(-1, keys.shape[-1])[rows] = exact.to(of_query.dtype)
     grads.value.baddbmm_(_spread(part, rows, terms.flow).transpose(1, 2), upstream)
@@ -91,7 +91,7 @@ def _steep_blocks(
 ) -> Iterator[tuple[Block, Operands, Tensor | None, Tensor, Tensor | None]]:
     """Yield blocks with steep rows: slices, operands, masks, numbers of the rows, and their dropout mask `[R, K]`."""
     masks, mask_of, dropout, seed = options
-    # A stream apart from that of the ordinary rows, whose draws have the shape of a block.
+    # A separate stream from that of the ordinary rows, whose draws have the shape of a block.
     generator = torch.Generator(steep.device).manual_seed(seed + 1)
     for at, allowed, _ in blocks(operands, masks, mask_of, 0.0, 0):
         rows = steep[at].flatten().nonzero().view(-1)
@@ -110,7 +110,7 @@ def _spread(part: Operands, rows: Tensor, values: Tensor) -> Tensor:
 
 
 def without_autocast(device: torch.device) -> AbstractContextManager[Any]:
-    """Return a context without autocast; where there is none, one that takes no time."""
+    """Return a context without autocast; if the device has none, one without overhead."""
     if torch.is_autocast_enabled(device.type):
         return torch.autocast(device.type, enabled=False)
     return nullcontext()
@@ -137,7 +137,7 @@ class SteepGradients(NamedTuple):
 def solve_steep(part: Operands, allowed: Tensor | None, rows: Tensor) -> tuple[LogLevel, Tensor]:
     """Solve for levels and flows z `[R, K]` (float64) of the rows with these numbers, counted over all matrices.
 
-    Their logits are computed again in float64, in whatever precision the attention runs.
+    Their logits are recomputed in float64, whatever the precision of the attention.
 
     Args:
         part: operands of a block, `[m, n or K, width]`.
@@ -154,7 +154,7 @@ def solve_steep(part: Operands, allowed: Tensor | None, rows: Tensor) -> tuple[L
             z[few.numbers[:, None], few.keys] = flow(few.rows, solved)
             for numbers, solution in zip(level, solved, strict=True):
                 numbers[few.numbers] = solution
-        # A key with a NaN weight is no candidate: its row would be solved as if the key were absent.
+        # A key with a NaN weight is not a candidate, so its row would be solved as if the key were absent.
         broken = log_rows.log_weight.isnan().any(-1, keepdim=True) | log_rows.log_friction.isnan().any(-1, keepdim=True)
         levels.append(level)
         flows.append(z.masked_fill_(broken, torch.nan))
@@ -166,14 +166,14 @@ def steep_gradients(
 ) -> SteepGradients:
     """Compute the gradients of steep rows.
 
-    A derivative by a friction's logit can exceed any number: w_i g_i (c - u_i) is exp(500) where two frictions are tied
-    and their resistances vanish beside them. Where the largest of a row exceeds what can still be multiplied and summed
-    in the dtype of the attention, all derivatives of the row by its frictions' logits are divided by one number.
+    A derivative by a friction's logit can be arbitrarily large: w_i g_i (c - u_i) is exp(500) if two frictions are tied
+    and their resistances are negligible. If the largest of a row is too large to be multiplied and summed in the dtype
+    of the attention, all derivatives of the row by friction logits are divided by one number.
 
     Args:
         part: as in `solve_steep`.
-        allowed: as there.
-        rows: as there.
+        allowed: as in `solve_steep`.
+        rows: as in `solve_steep`.
         level: their solution.
         upstream: gradient of the output of the block `[m, n, d_v]`.
         keep: dropout's factors of the rows `[R, K]`; None without dropout.
@@ -210,18 +210,18 @@ def _gradients(
         total[at], common[at] = -steep.resistances, steep.costs * (-excess).exp()
         penalty[at], leak[at] = steep.penalty.clamp(-_MAX_DERIVATIVE, _MAX_DERIVATIVE), steep.leak
     allowed = log_rows.log_weight > -torch.inf
-    # R = softmax(-s), so derivatives by log r change sign on their way to the scores.
+    # R = softmax(-s), so derivatives with respect to log r change sign for the scores.
     through = _through_softmax(by_score, total, -log_rows.log_weight, allowed)
     return dropped, through, _through_softmax(by_friction, common, log_rows.log_friction, allowed), penalty, leak
 
 
 class _FewKeys(NamedTuple):
-    """Rows with some of their keys alone.
+    """Rows with a subset of their keys.
 
     Args:
-        numbers: of the rows `[r]`.
+        numbers: numbers of the rows `[r]`.
         keys: numbers of the keys `[r, C]`.
-        rows: the rows with C keys; where a row has fewer, the others are not allowed.
+        rows: the rows with C keys; if a row has fewer, the others are not allowed.
     """
 
     numbers: Tensor
@@ -230,11 +230,11 @@ class _FewKeys(NamedTuple):
 
 
 def _with_few_keys(rows: LogRows, chosen: Tensor) -> Iterator[_FewKeys]:
-    """Yield the rows with their chosen keys (bool `[R, K]`) alone, those with similar numbers of them together."""
+    """Yield the rows with only their chosen keys (bool `[R, K]`), grouped by similar numbers of keys."""
     count = chosen.sum(-1)
     order = torch.where(chosen, rows.log_friction, torch.inf)
     lower = -1
-    # Pad to a few widths, so that a row with two candidates is not padded to hundreds.
+    # Pad to several widths, so that a row with two candidates is not padded to hundreds.
     for upper in (4, 16, 48, chosen.shape[-1]):
         numbers = ((count > lower) & (count <= upper)).nonzero().view(-1)
         lower = upper
@@ -258,19 +258,19 @@ def _log_tiny(part: Operands) -> float:
 
 
 def _candidates(rows: LogRows, log_tiny: float) -> Tensor:
-    """Mark the keys that may carry a flow, or change it by the penalty, by more than exp(log_tiny), bool `[R, K]`.
+    """Mark the keys that may carry a flow, or a penalty-induced change, above exp(log_tiny), bool `[R, K]`.
 
-    The level is at most g_i + r_i, to which key i alone would raise it, and a flow at most that over its resistance.
+    The level is at most g_i + r_i, its value if only key i were active, and a flow is at most that over its resistance.
     """
     cost = rows.log_friction + rows.log_penalty
     # g + r <= 2 max(g, r)
     reach = torch.maximum(cost, -rows.log_weight).amin(-1, keepdim=True) + math.log(2)
     hopeless = (cost > reach + rows.resolution) | (rows.log_weight < log_tiny - torch.maximum(reach, rows.log_friction))
-    return (rows.log_weight > -torch.inf) & ~hopeless  # NaN stays in
+    return (rows.log_weight > -torch.inf) & ~hopeless  # keeps NaN
 
 
 def _active_keys(rows: LogRows, level: LogLevel, log_tiny: float) -> Tensor:
-    """Mark the keys that carry a flow, or change it by the penalty, by more than exp(log_tiny), bool `[R, K]`."""
+    """Mark the keys that carry a flow, or a penalty-induced change, above exp(log_tiny), bool `[R, K]`."""
     reach = torch.logaddexp(level.log_rise, level.floor + rows.log_penalty)
     counts = rows.log_weight >= log_tiny - torch.maximum(reach, rows.log_friction)
     return counts & (rows.log_friction <= level.top) & (rows.log_weight > -torch.inf)
@@ -279,11 +279,11 @@ def _active_keys(rows: LogRows, level: LogLevel, log_tiny: float) -> Tensor:
 def gradient_of_queries(scores: Tensor, keys: Tensor, rows: Tensor, num_rows: int) -> Tensor:
     """Compute sum_i s_i k_i of rows s `[R, K]` with sum_i s_i = 0.
 
-    Where most of it cancels, it is taken as sum_i s_i (k_i - k_m), to which equal keys contribute exactly nothing.
+    If most of it cancels, it is computed as sum_i s_i (k_i - k_m), in which equal keys contribute exactly zero.
 
     Args:
         scores: s, float64.
-        keys: of the block `[m, K, d]`.
+        keys: keys of the block `[m, K, d]`.
         rows: numbers of the rows in the block `[R]`.
         num_rows: rows of a matrix.
 
@@ -306,7 +306,7 @@ def gradient_of_queries(scores: Tensor, keys: Tensor, rows: Tensor, num_rows: in
 
 
 def _largest_exponent(part: Operands) -> float:
-    """Return the logarithm of the largest derivative by a logit whose products with keys and queries can be summed."""
+    """Return the logarithm of the largest logit derivative whose products with keys and queries can be summed."""
     most = max(1.0, *(float(x.abs().amax()) for x in (part.friction_query, part.friction_key)))
     return math.log(torch.finfo(part.query.dtype).max) - math.log(most * max(part.query.shape[1], part.key.shape[1]))
 
@@ -342,9 +342,9 @@ def _scores(queries: Tensor, keys: Tensor, rows: Tensor) -> tuple[Tensor, Tensor
 
 
 def _through_softmax(derivatives: Tensor, total: Tensor, log_shares: Tensor, allowed: Tensor) -> Tensor:
-    """Take derivatives G by the logarithms of a softmax f, with sum `total`, to those by its logits: G_i - f_i total.
+    """Convert derivatives G by the logs of a softmax f, with sum `total`, to those by its logits: G_i - f_i total.
 
-    They sum to zero. Where a share is nearly 1 and its own difference cancels, it is set by the others'.
+    They sum to zero. If a share is nearly 1 and its own difference cancels, it is computed from the others.
     """
     log_shares = torch.where(allowed, log_shares, -torch.inf)
     through = derivatives - log_shares.exp() * total

@@ -38,10 +38,10 @@ AttentionName = Literal["maxout_leaky", "maxout_relu", "softmax_dot"]
 SamplerName = Literal["without_replacement", "straight_through", "with_replacement", "none"]
 Relation = EdgeRelation | PairRelation
 
-#: Scores of a chunk: 4 MB of float32 on a CPU. Fewer fit a nearer cache but take more calls.
+#: Scores of a chunk: 4 MB of float32 on a CPU. Smaller chunks fit a faster cache but need more calls.
 _CPU_CHUNK = 1 << 20
 _DEVICE_CHUNK = 1 << 26
-#: With more scores than this a training step stores none and recomputes each chunk in the backward pass.
+#: Above this number of scores a training step stores none and recomputes each chunk in the backward pass.
 _STORED_SCORES = 1 << 26
 
 
@@ -74,23 +74,22 @@ class SampledAttention(Traced):
     `out = W_O concat_h(P V) + b_O`; queries come from all tokens, keys, values and the leak from the sampled ones:
 
     * maxout_leaky: `P = leaky_relu_attention(A, C)` of `A_ij = sum_c max(Q_ic, K_jc) / sqrt(h)`, `C = x W_C + b_C`,
-      one number per head (the operations of C in the paper's table 7 are those of 16 numbers per token);
-    * maxout_relu: the same without leak;
+      one number per head (the operation count of C in the paper's table 7 is that of 16 numbers per token);
+    * maxout_relu: the same without the leak;
     * softmax_dot: `P = softmax(A)` of `A = Q K^T / sqrt(h)`, the usual attention, for comparison (figure 6).
 
-    With relative terms A becomes `A * R_mul + R_add` first. Parameters with leak and relative terms of width r:
+    With relative terms A first becomes `A * R_mul + R_add`. Parameters with leak and relative terms of width r:
     `4 (dim^2 + dim) + H (dim + 1) + 2 H (r + 1)`, and `dim + 1` of the sampler.
 
-    Maxout scores on a processor with kernels are never stored (see `ops.mixture`), except with relative terms other
-    than edges and distances. Elsewhere scores are computed in chunks that stay in the cache, and a training step with
-    more than 67 million of them stores none for the backward pass, so that its memory is that of the tokens and one
-    chunk.
+    On a CPU with kernels maxout scores are never stored (see `ops.mixture`), except with relative terms other than
+    edges and distances. Otherwise scores are computed in chunks that stay in the cache, and a training step with more
+    than 67 million of them stores none for the backward pass, so it needs memory for the tokens and one chunk only.
 
-    A trace holds the weights over the sampled tokens; its `columns` name them. Where the sampler mixes, in training
-    and in evaluation as trained, a column is the sampled token mixed with its partner.
+    A trace contains the weights over the sampled tokens; its `columns` name them. If the sampler mixes (in training,
+    and in evaluation as trained), a column is the sampled token mixed with its partner.
 
-    Attributes `parts`: successive graphs of the layout that a trace shows as one; `layer`: number in a model, by
-    which the noise of evaluation differs.
+    Attributes: `parts` is the number of successive graphs of the layout that a trace shows as one; `layer` is the
+        number of the layer in a model, on which the noise of evaluation depends.
 
     Args:
         dim: width of the tokens.
@@ -101,7 +100,7 @@ class SampledAttention(Traced):
             attention to all tokens.
         relation_dim: width r of the relative features; None for no relative terms.
         score_dropout: probability of dropping a channel of Q and K.
-        temperature: of the sampler.
+        temperature: temperature of the sampler.
         compiled_scores: let torch.compile fuse the maxout scores, see `maxout_scores`.
         evaluation: as_trained or topk, see `DifferentiableSampler`.
 
@@ -163,17 +162,17 @@ class SampledAttention(Traced):
 
         Args:
             x: tokens `[T, dim]`.
-            layout: of the tokens in padded graphs, or an argument of `DenseLayout.from_batch`: the graphs whose nodes
-                they are (PyG's `Batch` or `Data`), or the graph of each token `[T]`; None for a single graph.
+            layout: layout of the tokens in padded graphs, or an argument of `DenseLayout.from_batch`: the graphs whose
+                nodes they are (PyG's `Batch` or `Data`), or the graph of each token `[T]`; None for a single graph.
             relations: relative information of each of `layout.blocks`; needed with relative terms.
             visible: which tokens may be sampled, bool `[T]`; None: all.
-            names: of the tokens, int64 `[T]`, for evaluation; None: by place and size of the graph.
+            names: names of the tokens, int64 `[T]`, for evaluation; None: by place and size of the graph.
 
         Raises:
             BadInput: `relations` are missing with relative terms, or given without them.
         """
         if (relations is None) != (self.relative is None):
-            raise BadInput("A layer with relation_dim needs relations in forward, and one without takes none.")
+            raise BadInput("A layer with relation_dim needs relations in forward, and one without accepts none.")
         layout = DenseLayout.of(layout, x)
         names = None if self.training or self.sampler is None else self._layer_names(layout, names)
         # "Attention score dropout" (appendix D.4) drops channels of Q and K; weights are never dropped.
@@ -209,12 +208,12 @@ class SampledAttention(Traced):
 
     def _sampled(self, sample: Sample, relation: Relation | None) -> _Sampled:
         key = self.score_dropout(self.key_map(sample.tokens))
-        # From the sampled tokens, mixed as they are, like keys and values.
+        # Computed from the mixed sampled tokens, like keys and values.
         leak = None if self.leak_map is None else self.leak_map(sample.tokens)
         return _Sampled(sample, key, self.value_map(sample.tokens), leak, relation)
 
     def _mix_in_one_step(self, query: Tensor, layout: DenseLayout, blocks: Sequence[_Sampled]) -> Tensor | None:
-        """Mix values `[T, dim]` by a kernel that stores no scores; None where there is no such kernel."""
+        """Mix values `[T, dim]` with a kernel that stores no scores; None if there is no such kernel."""
         numbers = [query, *(x for block in blocks for x in (block.key, block.value, block.leak) if x is not None)]
         if self.attention == "softmax_dot" or self.compiled_scores or not _runs_in_one_step(numbers):
             return None
@@ -222,12 +221,12 @@ class SampledAttention(Traced):
         supported = [operand for operand in operands if operand is not None]
         if len(supported) < len(operands):
             return None
-        # Terms of edges are differences from these (`EdgeRelation.pairs`).
+        # Edge terms are differences from these (`EdgeRelation.pairs`).
         at_zero = None if self.relative is None else self.relative.at_zero()
         return mix_by_maxout(query, layout, self.num_heads, supported, at_zero)
 
     def _operands(self, block: _Sampled, dtype: torch.dtype) -> Operands | None:
-        """Return the operands of a kernel, or None where kernels do not support the relative terms."""
+        """Return the operands of a kernel, or None if kernels do not support the relative terms."""
         leak = None if block.leak is None else F.softplus(block.leak)
         operands = Operands(block.key, block.value, leak, block.sample.mask)
         if self.relative is None:
@@ -239,11 +238,11 @@ class SampledAttention(Traced):
         return None
 
     def _pieces(self, query: Tensor, layout: DenseLayout, blocks: Sequence[_Sampled]) -> list[list[_Piece]]:
-        """Cut the operands of each block; queries `[T, dim]`."""
+        """Split the operands of each block into chunks; queries `[T, dim]`."""
         return [self._cut(*part) for part in zip(layout.to_blocks(query), blocks, strict=True)]
 
     def _cut(self, query: Tensor, block: _Sampled) -> list[_Piece]:
-        """Cut the operands of a block of graphs into chunks in the order of padded rows; `query [B, N, dim]`."""
+        """Split the operands of a block of graphs into chunks in the order of padded rows; `query [B, N, dim]`."""
         sample, relation = block.sample, block.relation
         # Contiguous, as programs of torch.compile expect other strides of the softplus gradient of a transposed tensor.
         leak = None if block.leak is None else block.leak.transpose(1, 2).contiguous()
@@ -251,7 +250,7 @@ class SampledAttention(Traced):
         rows = (query, block.key, block.value)
         query, key, value = (tensor.unflatten(-1, (self.num_heads, -1)).transpose(1, 2) for tensor in rows)
         graphs, length = _chunk_shape(query, key)
-        if graphs == query.shape[0] and length >= query.shape[2]:  # a program would be made for one number of parts
+        if graphs == query.shape[0] and length >= query.shape[2]:  # a program would be compiled for one number of parts
             pieces = [_Piece(query, key, value, leak, mask, None)]
             chunks = [Chunk(slice(0, None), slice(0, None))]
         else:
@@ -297,7 +296,7 @@ class SampledAttention(Traced):
         run: Callable[[_Piece], Tensor] = mix
         num_scores = layout.mask.numel() * self.num_heads * pieces[0].key.shape[2]
         if torch.is_grad_enabled() and num_scores > _STORED_SCORES:
-            # Nothing random happens in `mix`: dropout of Q and K came before, so no generator needs restoring.
+            # `mix` draws no random numbers: dropout of Q and K is applied before, so no generator needs restoring.
             run = partial(checkpoint, mix, use_reentrant=False, preserve_rng_state=False)
         return torch.cat([run(piece) for piece in pieces]).unflatten(0, layout.mask.shape)
 
@@ -331,8 +330,8 @@ class SampledAttention(Traced):
 
 
 def _runs_in_one_step(numbers: Sequence[Tensor]) -> bool:
-    """Check whether a kernel mixes values without storing scores: on a processor, all in the same precision."""
-    if torch.compiler.is_compiling():  # a program would hold the plain form, which stores all comparisons
+    """Return whether a kernel mixes values without storing scores: on a CPU, all in the same precision."""
+    if torch.compiler.is_compiling():  # a program would contain the plain form, which stores all comparisons
         return False
     return all(x.dtype is numbers[0].dtype and x.numel() for x in numbers) and runs_numba(*numbers)
 
@@ -346,7 +345,7 @@ def _chunk_shape(query: Tensor, key: Tensor) -> tuple[int, int]:
     num_rows = max(1, room // max(heads * key.shape[2], 1))
     if num_rows >= rows:
         return min(num_rows // max(rows, 1), batch), max(rows, 1)
-    # As few chunks as fit, of equal length: a short last one would cost as many calls as the others.
+    # As few chunks as possible, of equal length: a short last one would need as many calls as the others.
     return 1, -(-rows // -(-rows // num_rows))
 
 
@@ -369,7 +368,7 @@ def join_parts(
         matrices: attention of each part, `[H, n_p, k_p]`.
         columns: the token of its part behind each column, `[k_p]`.
         sizes: tokens of each part `[G * parts]`.
-        parts: parts a graph.
+        parts: parts per graph.
 
     Returns:
         Attention `[H, n_g, k_g]` and columns `[k_g]` of each graph, and its tokens `[G]`.

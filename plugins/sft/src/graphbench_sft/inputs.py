@@ -35,12 +35,12 @@ def relative_width(spec: BenchmarkSpec, numbers: bool = False) -> int:
 
 
 def relative_features(spec: BenchmarkSpec, batch: GraphBatch, numbers: bool = False) -> Tensor:
-    """Join edge features for relative terms `[num_edges, r]`: one-hot columns, dense columns and a 1 for the adjacency.
+    """Join edge features for relative terms `[num_edges, r]`: one-hot and dense columns, and a 1 for the adjacency.
 
     Args:
         spec: the benchmark's description.
-        batch: with edges.
-        numbers: categorical columns enter as their numbers, not one-hot.
+        batch: graphs with edges.
+        numbers: encode categorical columns as their numbers, not one-hot.
     """
     parts = []
     if spec.edge.vocabularies and numbers:
@@ -61,40 +61,40 @@ def sinusoids(position: Tensor, width: int) -> Tensor:
 
     Args:
         position: `[..., c]`.
-        width: numbers a coordinate, even.
+        width: numbers per coordinate, even.
 
     Returns:
         `[..., c * width]`.
     """
-    # As printed: j / width. The usual sinusoids have 2j / width; these wavelengths end at 2 pi 100, not 2 pi 10,000.
+    # j / width, as printed. The usual sinusoids have 2j / width; wavelengths here reach 2 pi 100, not 2 pi 10,000.
     exponent = torch.arange(width // 2, device=position.device, dtype=position.dtype) / width
     angle = position.unsqueeze(-1) * 10_000.0**-exponent
     return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(-3)
 
 
 def sinusoid_width(spec: BenchmarkSpec, dim: int) -> int:
-    """Return the numbers per coordinate for about `dim` in all; even, at least 2."""
+    """Return the numbers per coordinate for about `dim` in total; even, at least 2."""
     return max(2, dim // spec.coordinates // 2 * 2)
 
 
 class TokenEncoder(nn.Module):
-    """Vectors of the tokens before the first layer.
+    """Encode the tokens before the first layer.
 
     * relative edges: the node features;
-    * relative distances: the features that no rotation changes, so neither positions nor normals; where nothing is
-      left, one learned row, as a linear map of the paper's inputs of ones;
+    * relative distances: the rotation-invariant features, so neither positions nor normals; if nothing is left, one
+      learned row, which equals a linear map of the paper's inputs of ones;
     * relative positions: the node features without their place;
-    * none: features and place. A place of one coordinate enters as sinusoids, one of more as it is.
+    * none: features and place. A place of one coordinate enters as sinusoids, one of several coordinates unchanged.
 
-    With `places_in_tokens` features and place enter in any case.
+    With `places_in_tokens` features and place always enter.
 
     Args:
         spec: the benchmark's description.
         dim: width of the tokens.
         relative: relative information in the scores.
-        positional_encoders: their outputs are concatenated to the encoded features.
+        positional_encoders: encoders whose outputs are concatenated to the encoded features.
         categorical: how categorical features enter.
-        places_in_tokens: let places and normals enter the tokens also where the scores have them.
+        places_in_tokens: let places and normals enter the tokens even if the scores have them.
 
     Raises:
         BadInput: `places_in_tokens` for a benchmark whose nodes have no place.
@@ -114,12 +114,12 @@ class TokenEncoder(nn.Module):
     ) -> None:
         super().__init__()
         if places_in_tokens and not spec.coordinates:
-            raise BadInput(f"places_in_tokens needs nodes with a position, but {spec.name} has none. Leave it out.")
+            raise BadInput(f"places_in_tokens needs nodes with a position, but {spec.name} has none. Omit it.")
         names, dense_names = _column_names(spec.node)
         codes = [number for number, name in enumerate(names) if name != TOWER]
         hidden = NORMALS if relative == "distances" and not places_in_tokens else ()
         dense = [number for number, name in enumerate(dense_names) if name not in hidden]
-        # Tensors of the device: a list would be copied there in every step.
+        # Tensors on the device: a list would be copied there in every step.
         self.register_buffer("codes", torch.tensor(codes, dtype=torch.int64), persistent=False)
         self.register_buffer("dense", torch.tensor(dense, dtype=torch.int64), persistent=False)
         self.placed = (relative == "none" or places_in_tokens) and spec.coordinates > 0
@@ -128,7 +128,7 @@ class TokenEncoder(nn.Module):
         vocabularies = tuple(spec.node.vocabularies[number] for number in codes)
         inputs = replace(spec, node=Features(vocabularies, dense=len(dense) + place))
         self.encoder = NodeEncoder(
-            # NodeEncoder reads positions of nodes without features; without coordinates it has one learned row.
+            # NodeEncoder reads the positions of nodes without features; without coordinates it learns one row.
             inputs if relative == "edges" and not self.placed else replace(inputs, coordinates=0),
             dim,
             positional_encoders,
@@ -152,18 +152,18 @@ class TokenEncoder(nn.Module):
 
 
 def _column_names(features: Features) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the names of the categorical and of the dense columns; "" where the specification has none."""
+    """Return the names of the categorical and of the dense columns; "" if the specification has none."""
     count = len(features.vocabularies)
     names = features.names + ("",) * (count + features.dense - len(features.names))
     return names[:count], names[count:]
 
 
 class EdgeInformation(nn.Module):
-    """Edges with their features and a 1; zero between other nodes.
+    """Edge features and a 1 on edges; zero between other nodes.
 
     Args:
         spec: the benchmark's description.
-        numbers: categorical features enter as their numbers, not one-hot.
+        numbers: encode categorical features as their numbers, not one-hot.
     """
 
     def __init__(self, spec: BenchmarkSpec, numbers: bool = False) -> None:
@@ -177,7 +177,7 @@ class EdgeInformation(nn.Module):
 
 
 class DistanceInformation(nn.Module):
-    """Squared distances, and dot products of normals where the benchmark has them.
+    """Squared distances, and dot products of normals if the benchmark has them.
 
     Args:
         spec: the benchmark's description.
@@ -201,13 +201,13 @@ class DistanceInformation(nn.Module):
 
 
 class PositionInformation(nn.Module):
-    """Products of sinusoids through a linear map to one number per head, which all layers share.
+    """Products of sinusoids, mapped linearly to one number per head; all layers share the map.
 
-    Parameters: `H (c width + 1)`, c coordinates.
+    Parameters: `H (c width + 1)` for c coordinates.
 
     Args:
         spec: the benchmark's description.
-        dim: width of the tokens, and about that of the sinusoids.
+        dim: width of the tokens, and approximate width of the sinusoids.
         num_heads: heads H.
     """
 
@@ -227,7 +227,7 @@ class PositionInformation(nn.Module):
 def relative_information(
     spec: BenchmarkSpec, name: RelativeName, dim: int, num_heads: int, edges: EdgeColumns = "one_hot"
 ) -> EdgeInformation | DistanceInformation | PositionInformation | None:
-    """Make the relative information of token pairs; None for `none`.
+    """Create the relative information of token pairs; None for `none`.
 
     Raises:
         BadInput: the name is unknown, or needs places that the benchmark lacks.
@@ -235,7 +235,7 @@ def relative_information(
     check_choice("relative", name, get_args(RelativeName))
     check_choice("edge_columns", edges, get_args(EdgeColumns))
     if name in ("distances", "positions") and not spec.coordinates:
-        raise BadInput(f"relative: {name} needs nodes with a position, but {spec.name} has none. Take relative: edges.")
+        raise BadInput(f"relative: {name} needs nodes with a position, but {spec.name} has none. Use relative: edges.")
     if name == "none":
         return None
     if name == "edges":
@@ -246,7 +246,7 @@ def relative_information(
 
 
 def has_towers(spec: BenchmarkSpec) -> bool:
-    """Check for a categorical column of the nodes that tells two documents apart."""
+    """Return whether a categorical column of the nodes distinguishes two documents."""
     return TOWER in spec.node.names[: len(spec.node.vocabularies)]
 
 
@@ -257,10 +257,10 @@ def longest_document(batch: GraphBatch, spec: BenchmarkSpec) -> int:
 
 
 def split_documents(batch: GraphBatch, spec: BenchmarkSpec) -> tuple[GraphBatch, Tensor]:
-    """Split a batch into `2 num_graphs` documents: first and second of a graph one after the other; one may be empty.
+    """Split a batch into `2 num_graphs` documents: the two of a graph next to each other; one may be empty.
 
-    `x`, `x_dense`, `pos`, `batch`, `ptr`, `num_graphs` and `max_nodes` are those of the documents; edges and encodings
-    are not: models of documents read neither.
+    `x`, `x_dense`, `pos`, `batch`, `ptr`, `num_graphs` and `max_nodes` describe the documents. Edges and encodings are
+    not split, since models of documents read neither.
 
     Args:
         batch: graphs whose column "tower" holds 0 or 1, with `longest_document`.

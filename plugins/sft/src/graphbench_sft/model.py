@@ -30,24 +30,24 @@ _EXPANSION = 4
 
 
 class SFT(Architecture):
-    """Sampling Foundational Transformer (Nguyen et al. 2024, arXiv 2408.05822); defaults are those of Peptides-func.
+    """Sampling Foundational Transformer (Nguyen et al. 2024, arXiv 2408.05822); the defaults are for Peptides-func.
 
-    Every layer samples some tokens of each graph by learned importance, and all tokens attend to these. Relative
-    information of pairs of tokens enters the scores:
+    Every layer samples some tokens of each graph by learned importance, and all tokens attend to these. The scores
+    include relative information about pairs of tokens:
 
     * relative edges: edge features and a 1 on edges, zero elsewhere (graphs);
-    * relative distances: squared distances, and dot products of normals; places do not enter the tokens, so that no
-      rotation changes the result (point clouds);
+    * relative distances: squared distances, and dot products of normals; places do not enter the tokens, which makes
+      the result invariant to rotations (point clouds);
     * relative positions: products of sinusoids of the positions (sequences);
     * none: nothing; places enter the tokens instead (the absolute variant of table 5).
 
-    Evaluation samples and mixes as training does (as_trained), the only evaluation in the paper, with noise that
-    is a hash of the inputs of the nodes: a graph gets the same answer every time, whatever shares its batch and
-    whatever the order of its nodes, except among nodes whose features agree and whose neighbourhoods of three steps
-    agree. topk takes the most important nodes, unmixed; see `DifferentiableSampler`.
+    By default evaluation samples and mixes as training does (as_trained), which is the only evaluation in the paper.
+    Its noise is a hash of the nodes' inputs: a graph gets the same answer every time, whatever else is in its batch and
+    whatever the order of its nodes, except among nodes with equal features and equal three-step neighbourhoods. topk
+    takes the most important nodes, unmixed; see `DifferentiableSampler`.
 
-    Where a benchmark has a column "tower", the two documents of a graph are read apart by the same weights, and meet
-    in the read-out.
+    If a benchmark has a column "tower", the two documents of a graph are processed separately with the same weights and
+    joined in the read-out.
 
     Dropped tokens are hidden from the sampler and the read-out while training. They still attend, so that every node
     has a representation; for graph tasks this equals removing them.
@@ -66,18 +66,18 @@ class SFT(Architecture):
         ffn_dropout: probability of dropout inside the feed-forward network.
         norm_position: pre or post.
         relative: edges, distances, positions or none, see above.
-        edge_columns: how categorical edge features enter the relative terms of edges: one_hot, or as their numbers, as
-            in the paper, which gives them an order.
-        places_in_tokens: put places (and normals) into the tokens also where the scores have them, as figure 6 does;
-            with relative none they always are.
+        edge_columns: how categorical edge features enter the relative terms of edges: one_hot, or as their numbers (as
+            in the paper), which imposes an order on them.
+        places_in_tokens: put places (and normals) into the tokens even if the scores have them, as figure 6 does; with
+            relative none they always are.
         attention: maxout_leaky (the paper's), maxout_relu (without leak) or softmax_dot (figure 6).
         sampler: without_replacement (the paper's), straight_through, with_replacement or none (attend to all nodes).
-        temperature: of the sampler.
-        evaluation: as_trained (the paper's) or topk, see above.
-        compiled_scores: let torch.compile fuse the maxout scores alone, which needs a compiler.
-        readout: of graph tasks: softmax (a weighted mean) or sampled_max (the paper's on ModelNet40).
+        temperature: temperature of the sampler.
+        evaluation: as_trained (as in the paper) or topk, see above.
+        compiled_scores: let torch.compile fuse only the maxout scores, which needs a compiler.
+        readout: read-out for graph tasks: softmax (a weighted mean) or sampled_max (as in the paper on ModelNet40).
         readout_samples: tokens that sampled_max draws.
-        positional_encoders: outputs are concatenated to the node features, which get the remaining width.
+        positional_encoders: their outputs are concatenated to the node features, which get the remaining width.
         categorical: how categorical features enter: xavier_uniform, normal or one_hot.
 
     Raises:
@@ -121,7 +121,7 @@ class SFT(Architecture):
         self.parts = 2 if has_towers(spec) else 1
         if self.parts > 1 and (relative == "edges" or positional_encoders):
             raise BadInput(
-                f"{spec.name} has two documents per graph, without edges and encodings: take relative: positions (or "
+                f"{spec.name} has two documents per graph, without edges and encodings: use relative: positions (or "
                 "none) and no positional_encoders."
             )
         self.token_drop = token_drop
@@ -137,7 +137,7 @@ class SFT(Architecture):
         self.layers = nn.ModuleList(
             SFTLayer(hidden_dim, mixer, norm_position, embedding_dropout, ffn_dropout) for mixer in mixers
         )
-        # The paper has no norm here, but a stack of pre-norm layers ends in a bare sum of residuals.
+        # The paper has no norm here, but the output of a stack of pre-norm layers is an unnormalised sum of residuals.
         self.final_norm = nn.LayerNorm(hidden_dim) if norm_position == "pre" else None
         aggregates = spec.level == "graph"
         sampling = (readout_samples, temperature, evaluation)
@@ -145,7 +145,7 @@ class SFT(Architecture):
         self.pair = TowerPair(hidden_dim) if aggregates and self.parts > 1 else None
 
     def precompute(self, batch: GraphBatch, generator: torch.Generator | None = None) -> dict[str, Any]:
-        """Measure the longest of two documents."""
+        """Return the size of the largest document if graphs have two."""
         return {"longest_document": longest_document(batch, self.spec)} if self.parts > 1 else {}
 
     def forward(self, batch: GraphBatch) -> Representation:
@@ -155,16 +155,16 @@ class SFT(Architecture):
         documents, order = split_documents(batch, self.spec)
         read = self._read(documents)
         graph = read.graph if read.graph is None or self.pair is None else self.pair(read.graph)
-        # Nodes go back from the order of the documents to that of the batch.
+        # Put the nodes back from the order of the documents into that of the batch.
         return Representation(node=torch.empty_like(read.node).index_copy(0, order, read.node), graph=graph)
 
     def _read(self, batch: GraphBatch) -> Representation:
         x = self.node_encoder(batch)
         layout = DenseLayout.from_batch(batch)
         visible = self._draw_visible(batch) if self.training and self.token_drop else None
-        # Pair features are shared by all layers; each layer has linear maps of its own for them.
+        # All layers share the pair features; each layer has its own linear maps for them.
         relations = None if self.information is None else self.information(batch, layout)
-        # Only evaluation takes its noise from the names: training draws anew in every step.
+        # Only evaluation derives its noise from the names: training draws fresh noise in every step.
         names = None if self.training else self._names(batch)
         for layer in self.layers:
             x = layer(x, layout, relations, visible, names)
@@ -177,14 +177,14 @@ class SFT(Architecture):
         """Name the nodes `[num_nodes]` by the inputs of the first layer that no rotation changes."""
         columns = self.node_encoder.columns(batch)
         if self.reads_places:
-            # Only where the model reads coordinates: elsewhere a rotation would change the noise, hence the answer.
+            # Only if the model reads coordinates: otherwise a rotation would change the noise and hence the answer.
             columns.append(batch.pos)
         edges = batch.edge_index if self.parts == 1 else None
         return names_of_tokens(batch.batch, batch.ptr, columns, edges)
 
     def _draw_visible(self, batch: GraphBatch) -> Tensor:
         """Draw the visible nodes, bool `[num_nodes]`: each with `1 - token_drop`, or all of a graph if none is."""
-        # float32 also where another type is the default: bfloat16 would round the probability.
+        # float32 whatever the default dtype: bfloat16 would round the probability.
         drawn = torch.rand(batch.num_nodes, device=batch.batch.device, dtype=torch.float32) >= self.token_drop
         count = torch.zeros_like(batch.ptr[:-1]).index_add_(0, batch.batch, drawn.long())
         return drawn | (count == 0)[batch.batch]
@@ -204,7 +204,7 @@ class SFTLayer(nn.Module):
 
     post: `y = Norm(x + Drop(Attention(x)))`, `x' = Norm(y + Drop(FFN(y)))`;
     pre: `y = x + Drop(Attention(Norm(x)))`, `x' = y + Drop(FFN(Norm(y)))`;
-    FFN is a `FeedForward` with GELU of width 4 dim, without dropout behind it.
+    FFN is a `FeedForward` with GELU of width 4 dim, without dropout after it.
 
     Args:
         dim: width of the tokens.
@@ -250,7 +250,7 @@ class SFTLayer(nn.Module):
         visible: Tensor | None = None,
         names: Tensor | None = None,
     ) -> Tensor:
-        """Return tokens `[T, dim]` after the layer; arguments as those of `SampledAttention.forward`."""
+        """Return tokens `[T, dim]` after the layer; arguments as for `SampledAttention.forward`."""
         if self.norm_position == "pre":
             x = x + self.embedding_dropout(self.attention(self.attention_norm(x), layout, relations, visible, names))
             return x + self.embedding_dropout(self.ffn(self.ffn_norm(x)))

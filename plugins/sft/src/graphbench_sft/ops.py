@@ -1,6 +1,6 @@
 """The operations of SFT's attention that an installed package of kernels may compute faster, in plain torch.
 
-The plain `mixture` holds all n K h comparisons in memory: `SampledAttention` takes it only where a kernel is installed.
+The plain `mixture` keeps all n K h comparisons in memory: `SampledAttention` calls it only if a kernel is installed.
 
 Legend: M matrices (batch x heads), p and s rows of two operands, d channels; T tokens of all graphs, b graphs of a
 block, n padded tokens, K sampled tokens, H heads of h channels each, P pairs.
@@ -23,7 +23,7 @@ from graphbench_sft.relative import PairTerms, PlaceTerms
 #: block only has to be large enough to keep them busy.
 _CPU_BLOCK = 1 << 17
 _DEVICE_BLOCK = 1 << 24
-#: torch compares along the last axis; below this many keys the queries, when there are more of them, go there.
+#: torch compares along the last axis. With fewer keys than this the queries go there, if there are more of them.
 _SHORT_ROW = 128
 #: Added to every denominator of leaky ReLU probabilities: a row without a positive score has weights 0, not 0 / 0.
 EPSILON = 1e-6
@@ -33,9 +33,9 @@ EPSILON = 1e-6
 def maxima(a: Tensor, b: Tensor) -> Tensor:
     """Compute `sum_c max(a_ic, b_jc)`, `[M, p, s]`, of `a [M, p, d]` and `b [M, s, d]`, for `maxout_scores`.
 
-    Computed in blocks that stay in the processor's cache: one call compares all channels of a few rows with all others,
-    the next ones add the channels up. On one core this takes less than half the time of `torch.cdist(p=1)`, which the
-    identity `max(a, b) = (a + b + |a - b|) / 2` would allow.
+    Computed in blocks that stay in the CPU's cache: one call compares all channels of a few rows with all others, the
+    next ones sum the channels. On one core this takes less than half the time of `torch.cdist(p=1)`, which the identity
+    `max(a, b) = (a + b + |a - b|) / 2` would allow.
 
     Examples:
         >>> maxima(torch.tensor([[[0.0, 5.0]]]), torch.tensor([[[1.0, 2.0]]]))
@@ -51,11 +51,11 @@ def _maxima(a: Tensor, b: Tensor) -> Tensor:
     if not a.shape[-1]:
         return out.zero_()
     group, rows = _block_shape(a, b)
-    # Channels first: adding them up then runs over long contiguous rows.
+    # Channels first: summing them then runs over long contiguous rows.
     by_channel = a.permute(2, 0, 1).contiguous().unsqueeze(-1)
     others = b.permute(2, 0, 1).contiguous().unsqueeze(-2)
     block = a.new_empty(0)
-    # `split` makes all views in one call; indexing in the loop would cost as much as the arithmetic.
+    # `split` creates all views in one call; indexing in the loop would cost as much as the arithmetic.
     for left, right, result in zip(by_channel.split(group, 1), others.split(group, 1), out.split(group), strict=True):
         for part, total in zip(left.split(rows, 2), result.split(rows, 1), strict=True):
             if block.shape[:3] != part.shape[:3]:
@@ -103,14 +103,14 @@ def _maxima_gradients(a: Tensor, b: Tensor, grad: Tensor) -> tuple[Tensor, Tenso
 
 
 def _huge(a: Tensor, b: Tensor) -> Tensor:
-    """Return a factor that turns every difference that matters into more than one half, and no number into infinity."""
+    """Return a factor that makes every difference that matters larger than one half without overflow."""
     ordinary, most = (2.0**200, 2.0**1020) if a.dtype == torch.float64 else (2.0**64, 2.0**124)
     largest = torch.stack([t.abs().amax() if t.numel() else t.new_zeros(()) for t in (a, b)]).amax()
     return (most / largest).clamp_max(ordinary)
 
 
 def _block_shape(a: Tensor, b: Tensor) -> tuple[int, int]:
-    """Return the matrices of a block, and the rows of each that it compares."""
+    """Return the number of matrices in a block, and of the rows of each that it compares."""
     matrices, rows = a.shape[:2]
     size = _CPU_BLOCK if a.device.type == "cpu" else _DEVICE_BLOCK
     room = size // max(b.shape[1] * b.shape[2], 1)
@@ -121,7 +121,7 @@ def _block_shape(a: Tensor, b: Tensor) -> tuple[int, int]:
 
 
 class Operands(NamedTuple):
-    """Operands of attention in one block of graphs, beside the queries.
+    """Operands of attention in one block of graphs, except the queries.
 
     Args:
         key: `[b, K, H h]`.
@@ -147,11 +147,11 @@ def mix_by_maxout(
     blocks: Sequence[Operands],
     at_zero: tuple[Tensor, Tensor] | None,
 ) -> Tensor:
-    """Mix values `[T, H h]` by maxout scores, for all blocks of a layout; see `SampledAttention`.
+    """Mix values `[T, H h]` using maxout scores, for all blocks of a layout; see `SampledAttention`.
 
     Args:
         query: rows of all graphs `[T, H h]`.
-        layout: of these rows.
+        layout: layout of these rows.
         num_heads: H.
         blocks: keys and values of each of `layout.blocks`.
         at_zero: factors and summands of the scores of all pairs, `[H]` each; None for none.
@@ -200,18 +200,18 @@ def mixture(
     weight: Sequence[Tensor | None],
     maps: Sequence[Tensor | None],
 ) -> Tensor:
-    """Mix values `[T, H h]` for queries `[T, H h]` by maxout scores `A * R_mul + R_add`, in all blocks.
+    """Mix values `[T, H h]` for queries `[T, H h]` using maxout scores `A * R_mul + R_add`, in all blocks.
 
     Args:
         query: see `mix_by_maxout`.
-        ptr: with `order`, `slots` and `shapes` the layout of the rows, see `DenseLayout.packing`.
+        ptr: part of the layout of the rows, with `order`, `slots` and `shapes`; see `DenseLayout.packing`.
         order: see `ptr`.
         slots: see `ptr`.
         shapes: see `ptr`.
         num_heads: H.
         mul: factor of all scores `[H]`; None: 1.
         add: summand of all scores `[H]`; None: 0.
-        key: with the rest, the `Operands` of each block; pairs and places may be None.
+        key: part of the `Operands` of each block, with the remaining arguments; pairs and places may be None.
         value: see `key`.
         leak: see `key`.
         mask: see `key`.
@@ -219,7 +219,7 @@ def mixture(
         slot: see `PairTerms`.
         pair_mul: see `PairTerms`.
         pair_add: see `PairTerms`.
-        places: see `PlaceTerms`; its terms take the place of `mul` and `add`.
+        places: see `PlaceTerms`; its terms replace `mul` and `add`.
         chosen: see `PlaceTerms`.
         partner: see `PlaceTerms`.
         weight: see `PlaceTerms`.
@@ -240,7 +240,7 @@ def mixture(
 
 
 def _weigh(scores: Tensor, value: Tensor, leak: Tensor | None, mask: Tensor | None) -> Tensor:
-    """Mix values `[b, H, K, h]` by leaky ReLU probabilities of scores `[b, H, n, K]` to `[b, n, H h]`."""
+    """Mix values `[b, H, K, h]` with leaky ReLU probabilities of scores `[b, H, n, K]` to `[b, n, H h]`."""
     positive = F.relu(scores)
     if mask is not None:
         positive = positive.masked_fill(~mask[:, None, None], 0.0)
@@ -260,12 +260,12 @@ def _with_terms(
     pair_mul: Tensor | None,
     pair_add: Tensor | None,
 ) -> Tensor:
-    """Apply `A * R_mul + R_add` to scores `[b, H, n, K]`, with terms of all pairs and further ones of some."""
+    """Apply `A * R_mul + R_add` to scores `[b, H, n, K]`, with terms of all pairs and additional ones of some."""
     by_head = scores.permute(0, 2, 3, 1)
     moved = by_head if mul is None or add is None else by_head * mul + add
     if row is not None and pair_mul is not None and pair_add is not None:
         place = row // scores.shape[2], row % scores.shape[2], slot
-        # Accumulated, as several edges may lead to one slot.
+        # Accumulate, since several edges may lead to one slot.
         moved = moved.index_put(place, by_head[place] * pair_mul + pair_add, accumulate=True)
     return moved.permute(0, 3, 1, 2)
 

@@ -2,8 +2,8 @@
 
     python -m graphbench_sft.rank --draws 30 --output plugins/sft/results/rank.csv
 
-All tokens are equal at first (rank 1), and only the relative information distinguishes them. Without leak every row of
-attention weights sums to one, so all tokens stay equal; with it they part.
+All tokens are equal at first (rank 1), and only the relative information distinguishes them. Without the leak every row
+of attention weights sums to one, so all tokens stay equal; with it they diverge.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ def rank_by_depth(
 ) -> Tensor:
     """Compute the numerical rank of the tokens at the input and after every layer `[num_layers + 1]`, int64.
 
-    Single-head layers with newly drawn weights attend to all tokens; one relative matrix of standard normal numbers is
-    shared by all layers. Computed in float64.
+    Each single-head layer has newly drawn weights and attends to all tokens; all layers share one relative matrix of
+    standard normal numbers. Computed in float64.
 
     Args:
-        attention: maxout_leaky, maxout_relu (without leak) or softmax_dot.
+        attention: maxout_leaky, maxout_relu (without the leak) or softmax_dot.
         num_tokens: tokens.
         dim: width of the tokens.
         num_layers: layers.
@@ -50,7 +50,7 @@ def rank_by_depth(
     """
     ptr = torch.tensor([0, num_tokens])
     layout = DenseLayout.from_rows(torch.zeros(num_tokens, dtype=torch.int64), ptr, num_tokens)
-    # Equal tokens, so that all rank comes from the relation; float64, so that rounding stays far below `rtol`.
+    # Equal tokens, so all rank comes from the relation; float64 keeps rounding far below `rtol`.
     x = torch.ones(num_tokens, dim, dtype=torch.float64)
     ranks = [numerical_rank(x, rtol)]
     with torch.random.fork_rng(devices=[]):
@@ -64,11 +64,11 @@ def rank_by_depth(
 
 
 def measure(file: Path, draws: int, num_tokens: int = 256, dim: int = 512, num_layers: int = 100) -> int:
-    """Append the ranks of every draw that the file lacks, a row per layer; draw i has seed i.
+    """Append the ranks of every draw missing from the file, a row per layer; draw i has seed i.
 
     Args:
-        file: CSV with the columns of `FIELDS`; its rows stay, so that an interrupted run can be continued.
-        draws: networks with and without leak.
+        file: CSV with the columns of `FIELDS`; its rows are kept, so an interrupted run can be resumed.
+        draws: number of networks with and without the leak.
         num_tokens: tokens.
         dim: width of the tokens.
         num_layers: layers.
@@ -93,7 +93,7 @@ def measure(file: Path, draws: int, num_tokens: int = 256, dim: int = 512, num_l
 
 
 def by_layer(file: Path) -> dict[str, Tensor]:
-    """Read the ranks `[draws, num_layers + 1]` of the networks with ("leaky") and without leak ("without_leak")."""
+    """Read the ranks `[draws, num_layers + 1]` of networks with the leak ("leaky") and without it ("without_leak")."""
     rows = _rows(file)
     num_layers = 1 + max(int(row["layer"]) for row in rows)
     return {name: torch.tensor([int(row[name]) for row in rows]).view(-1, num_layers) for name in FIELDS[2:]}
@@ -119,13 +119,13 @@ def draw_figure(file: Path, picture: Path) -> None:
 
 
 def main() -> None:
-    """Measure, draw the figure beside the CSV and write the medians, one layer per line."""
+    """Measure, draw the figure next to the CSV and write the medians, one layer per line."""
     parser = argparse.ArgumentParser(description="Rank of the tokens by depth in random SFT layers.")
     parser.add_argument("--draws", type=int, default=1)
     parser.add_argument("--num-tokens", type=int, default=256)
     parser.add_argument("--dim", type=int, default=512)
     parser.add_argument("--num-layers", type=int, default=100)
-    parser.add_argument("--output", type=Path, default=Path("rank.csv"), help="CSV; the figure stands beside it")
+    parser.add_argument("--output", type=Path, default=Path("rank.csv"), help="CSV; the figure is saved next to it")
     options = parser.parse_args()
     measure(options.output, options.draws, options.num_tokens, options.dim, options.num_layers)
     draw_figure(options.output, options.output.with_suffix(".png"))

@@ -1,4 +1,4 @@
-"""Read out one vector per graph from its tokens (SFT, appendix D.2)."""
+"""Read-outs of one vector per graph from its tokens (SFT, appendix D.2)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class SoftmaxReadout(nn.Module):
         visible: Tensor | None = None,
         names: Tensor | None = None,
     ) -> Tensor:
-        """Read out graphs `[num_graphs, dim]` of tokens `[T, dim]`, of `visible` ones (bool `[T]`) alone."""
+        """Read out graphs `[num_graphs, dim]` of tokens `[T, dim]`, only of `visible` ones (bool `[T]`)."""
         logits = self.weight(x).float() if x.dtype != torch.float64 else self.weight(x)
         if visible is not None:
             # No graph loses all its tokens (`SFT._draw_visible`), so there is always something to normalise.
@@ -50,12 +50,12 @@ class SoftmaxReadout(nn.Module):
 class SampledMaxReadout(nn.Module):
     """A graph as the maximum, channel by channel, of tokens sampled by learned importance; `dim + 1` parameters.
 
-    This is the head of the paper's ModelNet40 model, which samples 512 tokens. A graph without token gives zeros.
+    This is the head of the paper's ModelNet40 model, which samples 512 tokens. A graph without tokens gives zeros.
 
     Args:
         dim: width of the tokens.
         num_samples: tokens to sample.
-        temperature: of the sampler.
+        temperature: temperature of the sampler.
         evaluation: as_trained or topk, see `DifferentiableSampler`.
     """
 
@@ -73,14 +73,14 @@ class SampledMaxReadout(nn.Module):
         visible: Tensor | None = None,
         names: Tensor | None = None,
     ) -> Tensor:
-        """Read out graphs `[num_graphs, dim]` of tokens `[T, dim]`, of `visible` ones (bool `[T]`) alone.
+        """Read out graphs `[num_graphs, dim]` of tokens `[T, dim]`, only of `visible` ones (bool `[T]`).
 
-        `names` of the tokens (int64 `[T]`) are for evaluation.
+        Evaluation uses the `names` of the tokens (int64 `[T]`).
         """
         mask = None if layout.is_full else layout.mask
         if visible is not None:
             mask = layout.to_dense(visible.unsqueeze(-1)).squeeze(-1)
-        # -1 in place of the number of a layer, so that the read-out has its own noise.
+        # -1 instead of a layer number gives the read-out its own noise.
         hashes = None if names is None else layout.to_dense(scramble(names - LAYER).unsqueeze(-1)).squeeze(-1)
         sample = self.sampler(layout.to_dense(x), mask, hashes)
         if sample.mask is None:
@@ -93,7 +93,7 @@ class SampledMaxReadout(nn.Module):
 class TowerPair(nn.Module):
     """Join the vectors of two documents into one: `GELU(W [a, b, a * b, a - b] + c)`; `4 dim^2 + dim` parameters.
 
-    The paper does not describe how its two towers meet; the models of the Long Range Arena join these parts.
+    The paper does not describe how its two towers are joined; the models of the Long Range Arena join these parts.
 
     Args:
         dim: width of the vectors.
@@ -104,6 +104,6 @@ class TowerPair(nn.Module):
         self.linear = nn.Linear(4 * dim, dim)
 
     def forward(self, documents: Tensor) -> Tensor:
-        """Join graphs `[G, dim]` of documents `[2 G, dim]`, the two of a graph one after the other."""
+        """Join documents `[2 G, dim]`, those of a graph next to each other, into graphs `[G, dim]`."""
         a, b = documents.unflatten(0, (-1, 2)).unbind(1)
         return F.gelu(self.linear(torch.cat([a, b, a * b, a - b], dim=-1)))

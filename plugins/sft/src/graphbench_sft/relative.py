@@ -1,8 +1,8 @@
 """Relative information of token pairs in the attention scores (SFT, sections 4.2 and 4.3, appendix D.1).
 
 Per head, `R_mul = softplus(W_mul x_R + b_mul)` and `R_add = W_add x_R + b_add`; a score A becomes
-`A * R_mul + R_add`. The columns of x_R at the sampled token and at its partner are mapped apart and then combined with
-the weights of the pair. Relations of all pairs are computed for the sampled columns alone, in O(n K).
+`A * R_mul + R_add`. The columns of x_R at the sampled token and at its partner are mapped separately and then combined
+with the weights of the pair. Relations of all pairs are computed for the sampled columns only, in O(n K).
 
 Legend: B graphs, N padded tokens, K sampled tokens, H heads, r width of the relative features, E edges;
 a chunk has b graphs and n of their rows.
@@ -61,7 +61,7 @@ class RelativeTerms(nn.Module):
 
         Args:
             mapped: returns `W x_R + b` of a weight `[2 H, r]` and a bias `[2 H]`.
-            dim: axis of the `2 H` numbers of a pair in its result.
+            dim: axis of the result that contains the `2 H` numbers of a pair.
         """
         mul, add = mapped(self.linear.weight, self.linear.bias).chunk(2, dim)
         return F.softplus(mul), add
@@ -81,7 +81,7 @@ class PairTerms(NamedTuple):
 
     Args:
         row: padded number (`graph * N + node`) of the attending token `[P]`, ascending.
-        slot: of the sample `[P]`.
+        slot: slot of the sample `[P]`.
         mul: added to the factor `[P, H]`.
         add: added to the summand `[P, H]`.
     """
@@ -100,7 +100,7 @@ class PlaceTerms(NamedTuple):
         chosen: sampled tokens `[B, K]`.
         partner: tokens mixed into them `[B, K]`.
         weight: share of the sampled tokens `[B, K]`.
-        maps: of distance, product and 1 to a factor, before the softplus, and to a summand `[H, 6]`.
+        maps: linear maps of distance, product and 1 to a factor, before the softplus, and to a summand `[H, 6]`.
     """
 
     places: Tensor
@@ -114,7 +114,7 @@ class PlaceTerms(NamedTuple):
 class EdgeRelation:
     """Relative information that is zero except on edges: `x_R[i, j]` are the features of edge j -> i.
 
-    Features of parallel edges act one after the other: each adds its difference from a pair without edge.
+    Features of parallel edges add up: each edge adds its difference from a pair without an edge.
 
     Args:
         row: padded number (`graph * N + node`) of the attending node of each edge `[E]`, ascending.
@@ -133,7 +133,7 @@ class EdgeRelation:
         mul_zero, add_zero = terms.at_zero()
         holder = None
         if sample.repeats and not _is_counted(sample.index):
-            # One term at most for each edge, at the first slot of its source; the other slots read it there.
+            # At most one term per edge, at the first slot of its source; the other slots read it there.
             holder = (sample.index[:, :, None] ^ sample.index[:, None, :]).argmin(-1)  # 0 for equal tokens
             slots = torch.arange(holder.shape[1], device=holder.device)
             sample = replace(sample, mask=holder == slots, repeats=False)
@@ -141,7 +141,7 @@ class EdgeRelation:
         num_graphs, num_samples = sample.index.shape
         num_nodes = self.num_slots // max(num_graphs, 1)
         graph, place = row // num_nodes, row % num_nodes * num_samples + slot
-        # Views by `split`: its gradient is put together once, where each slice would cost a tensor of full size.
+        # `split` for the views: its gradient is assembled once, whereas each slice would cost a full-size tensor.
         sizes = _pairs_by_chunk(row, chunks, num_nodes)
         parts = zip(chunks, *(tensor.split(sizes) for tensor in (graph, place, mul, add)), strict=True)
 
@@ -155,7 +155,7 @@ class EdgeRelation:
                 moved = torch.addcmul(_per_head(add_zero, scores), scores, _per_head(mul_zero, scores))
                 if holder is None:
                     change = scores.reshape(-1)[index] * mul.to(scores.dtype) + add.to(scores.dtype)
-                    # Added, not assigned: parallel edges, and edges to both tokens of a slot, meet in one entry.
+                    # Add instead of assigning: parallel edges, and edges to both tokens of a slot, share an entry.
                     moved.view(-1).index_add_(0, index.flatten(), change.flatten())
                     return moved
                 both = torch.stack([mul, add]).to(scores.dtype).flatten(1)
@@ -168,23 +168,23 @@ class EdgeRelation:
         return [make(*part) for part in parts]
 
     def pairs(self, terms: RelativeTerms, sample: Sample) -> PairTerms:
-        """Compute the terms of pairs of an edge and a slot, beyond `terms.at_zero`."""
+        """Compute the terms of pairs of an edge and a slot, in addition to `terms.at_zero`."""
         edge, slot, share = self._at_samples(sample)
         mul_zero, add_zero = terms.at_zero()
-        # Biases act without an edge too: R = R(0) + p (R(x_top) - R(0)) + (1 - p) (R(x_rand) - R(0)), p the share.
+        # Biases also act without an edge: R = R(0) + p (R(x_top) - R(0)) + (1 - p) (R(x_rand) - R(0)), p the share.
         mul, add = terms.map_rows(self.features[edge])
         mul, add = (mul - mul_zero) * share.unsqueeze(-1), (add - add_zero) * share.unsqueeze(-1)
         return PairTerms(self.row[edge], slot, mul, add)
 
     def _at_samples(self, sample: Sample) -> tuple[Tensor, Tensor, Tensor]:
-        """List pairs of an edge and a slot that holds its source: edge, slot and share, each `[pairs]`.
+        """List pairs of an edge and a slot that contains its source: edge, slot and share, each `[pairs]`.
 
-        Where no slots hold the same node there is one at most for each edge. On a card an edge without one stays, with
-        a share of 0: to drop it forces a host-device sync.
+        If no two slots contain the same node, each edge has at most one. On a GPU an edge without one is kept with a
+        share of 0: dropping it would force a host-device sync.
         """
         node, slot, share = _entries(sample, self.num_slots)
         if not sample.repeats:
-            # The last place takes what stands for no node; no edge reads it.
+            # The last place takes the entries without a node; no edge reads it.
             entry = torch.full((self.num_slots + 1,), -1, device=node.device)
             entry = entry.scatter_(0, node, torch.arange(len(node), device=node.device))[self.column]
             edge = torch.arange(len(entry), device=node.device)
@@ -192,7 +192,7 @@ class EdgeRelation:
                 edge = (entry >= 0).nonzero().squeeze(1)
             entry = entry[edge]
             return edge, slot[entry], share[entry] * (entry >= 0)
-        # Every edge, once for each slot that holds its source: the slots of a node are a range of `order`.
+        # Every edge, once for each slot that contains its source: the slots of a node are a range of `order`.
         node, order = node.sort(stable=True)
         count = count_nodes(node, self.num_slots + 1)
         first = count.cumsum(0) - count
@@ -206,12 +206,12 @@ class EdgeRelation:
 def edge_relations(
     edge_index: Tensor, features: Tensor, layout: DenseLayout | Data | Tensor
 ) -> tuple[EdgeRelation, ...]:
-    """Cut the edges of a batch as `layout.blocks` cuts the graphs, once for all layers.
+    """Split the edges of a batch as `layout.blocks` splits the graphs, once for all layers.
 
     Args:
         edge_index: sources and targets `[2, E]`; a target attends to its sources.
         features: `[E, r]`.
-        layout: of the nodes, or the graphs, as for `SampledAttention.forward`.
+        layout: layout of the nodes, or the graphs, as for `SampledAttention.forward`.
 
     Examples:
         >>> from torch_geometric.data import Data
@@ -227,9 +227,9 @@ def edge_relations(
         rows = slice(None) if block.rows is None else block.rows
         place[rows], owner[rows] = block.layout.index, number
     (source, target), size = edge_index, layout.mask.numel()
-    # By block, then by row: the edges of a block, and of a chunk of it, are then a range.
+    # Sort by block, then by row: the edges of a block, and of each of its chunks, are then a range.
     order = (owner[target] * size + place[target]).argsort(stable=True)
-    # Only layouts on a CPU have a cut, so `tolist` is no host-device sync.
+    # Only layouts on a CPU are split, so `tolist` does not cause a host-device sync.
     sizes = [len(order)] if layout.cut is None else torch.bincount(owner[target], minlength=layout.num_blocks).tolist()
     row, column, features = place[target[order]], place[source[order]], features[order]
     parts = zip(row.split(sizes), column.split(sizes), features.split(sizes), layout.blocks, strict=True)
@@ -237,7 +237,7 @@ def edge_relations(
 
 
 def _is_counted(x: Tensor) -> bool:
-    """Tell whether sizes may depend on values: a host-device sync on a card, another program in torch.compile."""
+    """Return whether sizes may depend on values: a host-device sync on a GPU, another program in torch.compile."""
     return x.device.type == "cpu" and not torch.compiler.is_compiling()
 
 
@@ -276,7 +276,7 @@ class PairRelation(ABC):
     def bind(self, terms: RelativeTerms, sample: Sample, chunks: Sequence[Chunk]) -> list[ScoreMap]:
         """Return the map of the scores of each chunk.
 
-        The columns of a sampled token and of its partner are mapped apart and then mixed like the tokens.
+        The columns of a sampled token and of its partner are mapped separately and then mixed like the tokens.
         """
 
         def map_columns(columns: Tensor, chunk: Chunk) -> tuple[Tensor, Tensor]:
@@ -320,7 +320,7 @@ class DenseRelation(PairRelation):
 
 @dataclass(frozen=True)
 class DistanceRelation(PairRelation):
-    """Squared distances, and dot products of normals if given, which no rotation changes.
+    """Squared distances, and dot products of normals if given; both are invariant to rotations.
 
     `x_R[i, j] = (|p_i - p_j|^2, m_i . m_j)`; r = 2, or 1 without normals.
 
@@ -333,13 +333,13 @@ class DistanceRelation(PairRelation):
     normal: Tensor | None = None
 
     def fits_kernels(self, dtype: torch.dtype) -> bool:
-        """Check for support by kernels: float32, up to three coordinates, and no gradients of these."""
+        """Return whether kernels support this relation: float32, up to three coordinates without gradients."""
         tensors = [self.position] if self.normal is None else [self.position, self.normal]
         plain = all(x.dtype is dtype is torch.float32 and not x.requires_grad for x in tensors)
         return plain and self.position.shape[-1] <= 3
 
     def place_terms(self, terms: RelativeTerms, sample: Sample) -> PlaceTerms:
-        """Collect the operands of a kernel; a token without partner is its own partner."""
+        """Collect the operands of a kernel; a token without a partner is its own partner."""
         place = F.pad(self.position, (0, 3 - self.position.shape[-1]))
         normal = torch.zeros_like(place) if self.normal is None else self.normal
         linear = terms.linear
@@ -353,7 +353,7 @@ class DistanceRelation(PairRelation):
     def at(self, chunk: Chunk, columns: Tensor) -> AffineMap:
         """See `PairRelation.at`."""
         points = self.position[chunk.graphs]
-        # Differences first: |p|^2 + |q|^2 - 2 p.q would lose the small distances to rounding.
+        # Subtract first: |p|^2 + |q|^2 - 2 p.q would lose small distances to rounding.
         axes = zip(points[:, chunk.rows].unbind(-1), _at(points, columns).unbind(-1), strict=True)
         squares = [(row.unsqueeze(-1) - column.unsqueeze(-2)).square() for row, column in axes]
         features = [torch.stack(squares).sum(0)]
@@ -367,7 +367,7 @@ class DistanceRelation(PairRelation):
 class PositionRelation(PairRelation):
     """Products of sinusoids of positions through a linear map: `x_R[i, j] = U (S_i * S_j) + u` (SFT, equation 25).
 
-    All maps are linear, so that `w . x_R[i, j] = S_i^T diag(w U) S_j + w . u`: one matrix product a head, and no tensor
+    All maps are linear, so `w . x_R[i, j] = S_i^T diag(w U) S_j + w . u`: one matrix product per head, and no tensor
     over rows, columns and channels.
 
     Args:

@@ -1,10 +1,10 @@
 """Differentiable sampling of tokens by learned importance (SFT, section 4.2), and the names behind its noise.
 
-A name is a hash of the inputs of a token: whole numbers, so that rounding, batch mates and the machine cannot change
-it. Noise is a hash of a name, so that evaluation draws the same noise for the same graph.
+A name is an integer hash of the inputs of a token, so rounding, the rest of the batch and the machine cannot change it.
+Noise is a hash of a name, so evaluation draws the same noise for the same graph.
 
 Legend: n tokens of a graph (padded to the largest of the batch), k tokens to sample, K = min(k, n) slots, d width;
-`...` stands for any leading axes, usually one for the graphs of a batch. In names T tokens of all graphs, B graphs.
+`...` stands for any leading axes, usually one for the graphs of a batch. For names: T tokens of all graphs, B graphs.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ Evaluation = Literal["as_trained", "topk"]
 #: Below this score softplus(s) = exp(s) to double precision; its logarithm is s.
 _EXPONENTIAL = -30.0
 _BITS = 0xFFFFFFFF
-#: Steps to the farthest neighbours that count in the name of a node.
+#: Steps to the farthest neighbours that enter the name of a node.
 _STEPS = 3
-#: Tells the streams of noise of one name apart: the number behind each is added before hashing.
+#: Distinguish the noise streams of one name: the number of each is added before hashing.
 GUMBEL, ORDER, LAYER = 0x1B873593, 0x3C6EF372, 0x61C88647
 
 
@@ -40,9 +40,9 @@ class Sample:
         tokens: `[..., K, d]`; zero in empty slots.
         index: position of the sampled token of each slot `[..., K]`; 0 in empty slots.
         partner: position of the token that is mixed into it `[..., K]`; None without mixing.
-        weight: share of the sampled token `[..., K]`, 1 where it has no partner; None without mixing.
+        weight: share of the sampled token `[..., K]`, 1 if it has no partner; None without mixing.
         mask: which slots are filled, bool `[..., K]`; None when all are.
-        repeats: several slots may hold the same token.
+        repeats: several slots may contain the same token.
 
     Examples:
         >>> sample = Sample(tokens=torch.zeros(1, 2, 8), index=torch.tensor([[3, 0]]))
@@ -59,40 +59,40 @@ class Sample:
 
 
 class DifferentiableSampler(nn.Module):
-    """Samples k tokens of each graph, such that gradients teach which tokens matter.
+    """Sample k tokens of each graph; gradients teach the sampler which tokens matter.
 
-    Importance `z = x w_S + b_S`, one Gumbel variable g a token. The modes:
+    Importance is `z = x w_S + b_S`, with one Gumbel variable g per token. The modes:
 
-    * without_replacement: S1 are the k tokens of highest z + g, which samples one after the other without replacement
-      with odds exp(z). S2 are k others, drawn uniformly; each is paired with one of S1 at random, and the sampler
-      returns `p x_1 + (1 - p) x_2` with `p = s_1 / (s_1 + s_2)`, `s = softplus(z + g) ** (1 / temperature)`.
-      When fewer than k others exist, as many random members of S1 are paired and the rest stay as they are.
-    * straight_through: the same draw; forward the pure `x_1`, backward the gradient of the mixture.
-    * with_replacement: k independent draws of the highest z + g; forward the pure token, backward the gradient of
-      `sum_i s_i x_i / sum_i s_i` over all tokens of the graph times `1 / k`, which the paper found to be needed.
-      Noise and weights of this mode take `n k` numbers.
+    * without_replacement: S1 are the k tokens of highest z + g, which is sequential sampling without replacement with
+      odds exp(z). S2 are k others, drawn uniformly; each is paired with one of S1 at random, and the sampler returns
+      `p x_1 + (1 - p) x_2` with `p = s_1 / (s_1 + s_2)`, `s = softplus(z + g) ** (1 / temperature)`. If fewer than k
+      others exist, as many random members of S1 are paired and the rest stay unmixed.
+    * straight_through: the same draw; returns the pure `x_1` with the gradient of the mixture.
+    * with_replacement: k independent draws of the highest z + g; the pure token with the gradient of
+      `sum_i s_i x_i / sum_i s_i` over all tokens of the graph times `1 / k`, which the paper found necessary. This mode
+      needs `n k` numbers for noise and weights.
 
-    A graph of fewer than k tokens gives all of them once (with replacement: k draws), and padding is never sampled.
+    A graph of fewer than k tokens returns all of them once (with replacement: k draws). Padding is never sampled.
 
-    Evaluation, which the paper does not distinguish from training:
+    Evaluation (the paper does not distinguish it from training):
 
     * as_trained: the same, noise and mixtures included ("we accept the noise" of S2, section 4.2). The noise is a hash
-      of the tokens' names (`graphbench_sft.sampler`), so that a graph always gets the same answer, whatever its batch.
-    * topk: the k tokens of highest z, unmixed. Of equal ones those whose names are lowest: names are hashes, so that
-      these lie anywhere in the graph. In the first layer of a sequence z sees the kind of a token alone, and the first
-      of equal tokens would be the beginning of the sequence.
+      of the tokens' names (`graphbench_sft.sampler`), so a graph always gets the same answer, whatever its batch.
+    * topk: the k tokens of highest z, unmixed. Ties are broken in favour of the lowest names: names are hashes, so
+      these can be anywhere in the graph. In the first layer of a sequence z depends only on the kind of a token, and
+      taking the first of equal tokens would select the beginning of the sequence.
 
-    Without names, places in the graph replace them: noise by place and size of the graph, and the first of equals.
+    Without names, noise depends on the place in the graph and its size, and ties go to the first token.
 
-    Random numbers of training come from `generator`, a CPU generator seeded from torch's at construction; its state is
-    part of the module's state, so a checkpoint continues the same samples. Programs of torch.compile, which can hold no
-    generator, draw by torch's own.
+    Random numbers for training come from `generator`, a CPU generator seeded from torch's at construction. Its state is
+    part of the module's state, so training resumed from a checkpoint continues the same samples. Programs of
+    torch.compile, which cannot contain a generator, use torch's global generator.
 
     Args:
         dim: width d of the tokens.
         num_samples: tokens to sample k.
         mode: see above.
-        temperature: of the mixture; towards 0 the higher score takes all. The paper uses 1 throughout.
+        temperature: temperature of the mixture; towards 0 the higher score takes all. The paper uses 1 throughout.
         evaluation: as_trained or topk, see above.
 
     Raises:
@@ -131,7 +131,7 @@ class DifferentiableSampler(nn.Module):
         Args:
             x: tokens `[..., n, d]`.
             mask: which of them are real, bool `[..., n]`; None: all.
-            names: int64 `[..., n]`, distinct within a graph; only evaluation reads them.
+            names: names of the tokens, int64 `[..., n]`, distinct within a graph; only evaluation reads them.
 
         Raises:
             BadInput: `mask` is not bool or not shaped like the tokens.
@@ -163,7 +163,7 @@ class DifferentiableSampler(nn.Module):
         noisy = score + (self._gumbel(score) if names is None else gumbel(names).to(score))
         best = _largest(_hide(noisy, mask), num_slots)
         taken = torch.zeros_like(score, dtype=torch.bool).scatter_(-1, best, True)
-        # Both sets in random order: which tokens are paired, and which go without a partner, is then random too.
+        # Both sets are in random order, so which tokens are paired, and which have no partner, is also random.
         order = self._uniform(score) if names is None else uniform(names)
         real = taken.new_ones(()) if mask is None else mask
         index = _largest(order.masked_fill(~(taken & real), -1.0), num_slots)
@@ -174,7 +174,7 @@ class DifferentiableSampler(nn.Module):
         paired = torch.arange(num_slots, device=x.device) < (count - num_slots).unsqueeze(-1)
         index = index if filled is None else index.masked_fill(~filled, 0)
         partner = torch.where(paired, partner, index)
-        # p = s_1 / (s_1 + s_2) by logarithms, as powers of 1 / temperature may overflow. Only p carries gradients to z.
+        # p = s_1 / (s_1 + s_2) from logarithms, as powers of 1 / temperature may overflow. Only p has gradients to z.
         share = _log_softplus(noisy.gather(-1, index)) - _log_softplus(noisy.gather(-1, partner))
         weight = torch.where(paired, torch.sigmoid(share / self.temperature), 1.0).to(x.dtype)
         chosen = _take(x, index)
@@ -207,7 +207,7 @@ class DifferentiableSampler(nn.Module):
         if torch.compiler.is_compiling():
             drawn = torch.empty(shape or like.shape, dtype=torch.float32, device=like.device).exponential_()
             return -drawn.clamp_min(torch.finfo(torch.float32).tiny).log().to(like.dtype)
-        # Float32, since bfloat16, if that is the default, is too coarse; pinned, for a copy without a sync.
+        # float32, since bfloat16 (if that is the default) is too coarse; pinned, to copy without a sync.
         empty = torch.empty(shape or like.shape, dtype=torch.float32, pin_memory=like.is_cuda)
         exponential = empty.exponential_(generator=self.generator)
         noise = exponential.clamp_min_(torch.finfo(torch.float32).tiny).log_().neg_()
@@ -245,7 +245,7 @@ def _hide(score: Tensor, mask: Tensor | None) -> Tensor:
 
 
 def _largest(keys: Tensor, count: int, names: Tensor | None = None) -> Tensor:
-    """Find the `count` largest keys, descending; of equal ones those of the lowest names, or the first."""
+    """Find the `count` largest keys, descending; ties go to the lowest names, or to the first."""
     if names is None:
         return keys.detach().sort(dim=-1, descending=True, stable=True).indices[..., :count]
     order = names.sort(dim=-1, stable=True).indices
@@ -253,7 +253,7 @@ def _largest(keys: Tensor, count: int, names: Tensor | None = None) -> Tensor:
 
 
 def _first_slots(index: Tensor, count: Tensor | None) -> Tensor | None:
-    """Mask the slots of `index` that `count` tokens fill; None when that is all of them (a check on CPUs only)."""
+    """Mask the slots of `index` that `count` tokens fill; None if that is all of them (checked on CPUs only)."""
     if count is None:
         return None
     filled = torch.arange(index.shape[-1], device=index.device) < count.unsqueeze(-1)
@@ -277,7 +277,7 @@ def _straight_through(hard: Tensor, soft: Tensor) -> Tensor:
 
 
 def _log_softplus(score: Tensor) -> Tensor:
-    """Compute `log(softplus(score))`, also where softplus itself would underflow."""
+    """Compute `log(softplus(score))` without underflow of softplus."""
     # Clamped as well as selected: the unused branch would be log 0, whose gradient is NaN even times 0.
     ordinary = F.softplus(score.clamp_min(_EXPONENTIAL)).log()
     return torch.where(score > _EXPONENTIAL, ordinary, score)
@@ -286,8 +286,8 @@ def _log_softplus(score: Tensor) -> Tensor:
 def scramble(value: Tensor) -> Tensor:
     """Hash the low 32 bits of whole numbers to 32 bits, one to one.
 
-    Two rounds of multiplying and folding (the form of the finalizer of MurmurHash3), with odd factors below `2^31`, so
-    that products fit into int64 and are the same on every device.
+    Two rounds of multiplying and folding, as in the finalizer of MurmurHash3. Factors are odd and below `2^31`, so
+    products fit into int64 and are the same on every device.
 
     Args:
         value: int64 of any shape.
@@ -304,7 +304,7 @@ def scramble(value: Tensor) -> Tensor:
 
 def uniform(names: Tensor, stream: int = ORDER) -> Tensor:
     """Hash names to float32 numbers in (0, 1), as good as uniform and independent for distinct names."""
-    # 23 bits and a half are exact in float32 and never 0 or 1, where Gumbel numbers would be infinite.
+    # 23 bits plus a half are exact in float32 and never 0 or 1, for which Gumbel numbers would be infinite.
     return ((scramble(scramble(names + stream) + stream) >> 9).float() + 0.5) * 2.0**-23
 
 
@@ -314,7 +314,7 @@ def gumbel(names: Tensor) -> Tensor:
 
 
 def names_of_places(graph_of: Tensor, ptr: Tensor) -> Tensor:
-    """Name tokens `[T]` by their place in the graph and its size, where they have no other inputs.
+    """Name tokens `[T]` by their place in the graph and its size, if they have no other inputs.
 
     Args:
         graph_of: graph of each token `[T]`, ascending.
@@ -327,13 +327,13 @@ def names_of_places(graph_of: Tensor, ptr: Tensor) -> Tensor:
 def names_of_tokens(graph_of: Tensor, ptr: Tensor, columns: Sequence[Tensor], edge_index: Tensor | None) -> Tensor:
     """Name tokens `[T]` by their inputs, those of their neighbours and those of their graph.
 
-    Names follow the tokens under renumbering, except among tokens whose columns agree and whose
-    neighbourhoods of three steps agree: these are told apart by their order.
+    Names are invariant to renumbering, except among tokens with equal columns and equal three-step neighbourhoods:
+    these are distinguished by their order.
 
     Args:
         graph_of: graph of each token `[T]`, ascending.
         ptr: first token of each graph `[B + 1]`.
-        columns: whole or real inputs of each token, each `[T, c]`.
+        columns: integer or real inputs of each token, each `[T, c]`.
         edge_index: sources and targets `[2, E]`; None for tokens without edges.
     """
     names: Tensor = (_name_as_operation if in_program() else _name_tokens)(graph_of, ptr, columns, edge_index)
@@ -346,10 +346,10 @@ def _name_tokens(graph_of: Tensor, ptr: Tensor, columns: Sequence[Tensor], edge_
         names = scramble(scramble(names) + _bits(column))
     for _ in range(_STEPS if edge_index is not None and edge_index.shape[1] else 0):
         assert edge_index is not None
-        # A sum does not depend on the order of neighbours; of 32-bit hashes it does not overflow.
+        # A sum does not depend on the order of neighbours; sums of 32-bit hashes do not overflow.
         around = torch.zeros_like(names).index_add_(0, edge_index[1], scramble(names + 1)[edge_index[0]])
         names = scramble(scramble(names) + around)
-    # With a hash of the whole graph, so that equal nodes of different graphs get different noise.
+    # Include a hash of the whole graph, so that equal nodes of different graphs get different noise.
     whole = torch.zeros_like(ptr[:-1]).index_add_(0, graph_of, scramble(names))
     return scramble(scramble(names + scramble(whole)[graph_of]) + _occurrence(graph_of, names))
 
@@ -360,7 +360,7 @@ _name_as_operation.register_fake(lambda graph_of, ptr, columns, edge_index: torc
 
 
 def _bits(column: Tensor) -> Tensor:
-    """Convert to whole numbers; real ones by their bits in float32, where 0 and -0 are one number."""
+    """Convert to integers; real numbers by their bits in float32, with 0 and -0 as one number."""
     if not column.is_floating_point():
         return column.long()
     return (column.float() + 0.0).view(torch.int32).long() & _BITS

@@ -1,8 +1,8 @@
-"""Maxout attention scores, and the leaky ReLU probabilities that take the place of a softmax of them.
+"""Maxout attention scores, and the leaky ReLU probabilities that replace their softmax.
 
 "Sampling Foundational Transformer" (SFT), section 4.3: `A_ij = sum_c max(Q_ic, K_jc) / sqrt(d)`, without a tensor over
 queries, keys and channels. Each score needs d comparisons, so the work is that of a matrix product without its fused
-instruction. It is done in blocks that stay in the processor's cache, see `ops.maxima`, or by an installed kernel.
+instruction. It is done in blocks that stay in the CPU's cache (see `ops.maxima`), or by an installed kernel.
 
 Legend: M matrices (batch x heads), n queries, k keys, d channels; p and s are n and k in either order.
 """
@@ -27,22 +27,22 @@ from graphbench_sft.ops import EPSILON, maxima, maxima_gradients
 def maxout_scores(query: Tensor, key: Tensor, compiled: bool = False) -> Tensor:
     """Compute maxout scores `A_ij = sum_c max(Q_ic, K_jc) / sqrt(d)` (SFT, section 4.3).
 
-    Where `Q_ic = K_jc` each gets half of the gradient, as with `torch.maximum`. Memory beside the result is one block
-    of a fixed size, unless a second derivative is taken; a kernel on a graphics card copies the operands. Half
-    precision is computed and returned in float32, because d positive terms add up.
+    If `Q_ic = K_jc`, each gets half of the gradient, as with `torch.maximum`. In addition to the result this needs the
+    memory of one block of a fixed size, unless a second derivative is taken; a kernel on a GPU copies the operands.
+    Half precision is computed and returned in float32, because d positive terms add up.
 
     Args:
         query: `[..., n, d]`.
         key: `[..., k, d]`; leading axes broadcast against those of `query`.
-        compiled: let torch.compile fuse the arithmetic, which needs a compiler and about ten seconds at the first
-            call, and changes nothing on cards with kernels; inside a model that is compiled as a whole this happens by
-            itself where there are no kernels.
+        compiled: let torch.compile fuse the arithmetic, which needs a compiler and about ten seconds at the first call.
+            It has no effect on GPUs with kernels. Inside a model that is compiled as a whole, fusion happens
+            automatically if there are no kernels.
 
     Returns:
         `[..., n, k]`.
 
     Raises:
-        BadInput: a tensor is no matrix, is not real, or the two do not fit each other.
+        BadInput: a tensor is not a matrix or not real, or the two do not match.
 
     Examples:
         >>> query, key = torch.tensor([[1.0, 0.0, 2.0, 1.0]]), torch.tensor([[0.0, 3.0, 2.0, -1.0]])
@@ -96,21 +96,21 @@ class _SumOfMaxima(torch.autograd.Function):
 
 
 def _written_out(a: Tensor, b: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
-    """Compute gradients that can be differentiated in turn, with all comparisons in memory."""
+    """Compute gradients that can themselves be differentiated, with all comparisons in memory."""
     grad_a, grad_b = _fused_backward(a, b.transpose(1, 2), grad)
     return grad_a, grad_b.transpose(1, 2)
 
 
-# Below, the same for torch.compile: formulas of which it makes one loop each, too large to be computed as written. They
-# are separate operators, because a compiler that sees the operations around them as well merges these into the
-# loops and makes them ten times slower.
+# The same for torch.compile: it turns each of these formulas, too large to be computed as written, into one loop. They
+# are separate operators because a compiler that also sees the surrounding operations merges these into the loops and
+# makes them ten times slower.
 
 
 @torch.library.custom_op("graphbench_sft::sum_of_maxima", mutates_args=())
 def _fused_sum_of_maxima(a: Tensor, b: Tensor, asked: bool) -> Tensor:
     """Compute `sum_c max(a_ic, b_jc)`, `[M, p, s]`, of `a [M, p, d]` and `b [M, s, d]`, compiled at the first call.
 
-    With `asked` also on processors with kernels.
+    With `asked` also on CPUs with kernels.
     """
     if _keeps_kernels(a, b, asked):
         return maxima(a.contiguous(), b.contiguous())
@@ -139,9 +139,9 @@ def _fused_backward(a: Tensor, b: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]
 
 
 def _keeps_kernels(a: Tensor, b: Tensor, asked: bool) -> bool:
-    """Check whether not to compile: the device has kernels (on a processor unless asked), or an axis has length 0 or 1.
+    """Return whether not to compile: the device has kernels (on a CPU unless asked), or an axis has length 0 or 1.
 
-    For such axes the compiler would make, and at last refuse, further versions.
+    For such axes the compiler would create further versions until it refuses.
     """
     has_kernels = kernels_run() and not asked if a.device.type == "cpu" else runs_triton(a.device)
     return has_kernels or min(*a.shape, *b.shape) < 2
@@ -177,13 +177,13 @@ _fused_sum_of_maxima.register_autograd(_gradients, setup_context=_keep)
 def leaky_relu_attention(scores: Tensor, leak: Tensor | None, mask: Tensor | None = None) -> Tensor:
     """Normalise scores of any sign to attention weights by leaky ReLU (SFT, section 4.3).
 
-    `P_ij = relu(A_ij) / (sum_r (relu(A_ir) + softplus(C_r)) + epsilon)`, r over the keys that `mask` leaves. A row sums
-    to less than one by the share of the leak, so tokens with equal values can still end up different.
+    `P_ij = relu(A_ij) / (sum_r (relu(A_ir) + softplus(C_r)) + epsilon)`, r over the keys that `mask` allows. The share
+    of the leak is missing from the sum of a row, so tokens with equal values can still become different.
 
     Args:
         scores: A, `[..., n, k]`.
         leak: C before the softplus, `[..., k]`, broadcast over the leading axes of `scores`; None for no leak.
-        mask: true at real keys, bool `[..., k]`, broadcast likewise; the others get weight 0. None: all of them.
+        mask: true at real keys, bool `[..., k]`, broadcast in the same way; the others get weight 0. None: all of them.
 
     Returns:
         `[..., n, k]`.
@@ -205,8 +205,8 @@ def leaky_relu_attention(scores: Tensor, leak: Tensor | None, mask: Tensor | Non
 def leaky_relu_mixture(scores: Tensor, value: Tensor, leak: Tensor | None, mask: Tensor | None = None) -> Tensor:
     """Compute `leaky_relu_attention(scores, leak, mask) @ value`, divided after the product, which needs no weights.
 
-    A column of ones beside the values gives the sum of each row in the same product. In half precision that sum would
-    lose digits, so weights are made there, in the precision of the scores.
+    A column of ones appended to the values gives the sum of each row in the same product. In half precision that sum
+    would lose digits, so there the weights are computed, in the precision of the scores.
 
     Args:
         scores: A, `[..., n, k]`.
@@ -240,10 +240,10 @@ def _positive(scores: Tensor, mask: Tensor | None) -> Tensor:
 
 
 def _constant(leak: Tensor | None, mask: Tensor | None) -> Tensor | float:
-    """Return the summand of the denominator beside the scores, `[..., 1, 1]`."""
+    """Return the summand of the denominator besides the scores, `[..., 1, 1]`."""
     if leak is None:
         return EPSILON
-    # Summed over the keys, as C stands inside the sum of the paper's denominator.
+    # Summed over the keys, since C is inside the sum of the paper's denominator.
     leaks = F.softplus(leak)
     leaks = leaks if mask is None else leaks.masked_fill(~mask, 0.0)
     return leaks.sum(-1).unsqueeze(-1).unsqueeze(-1) + EPSILON

@@ -1,1 +1,1 @@
-"""Weights to start from. There is no code in here: `--model.init_from molecules-base` reads the folder `weights`."""
+"""Pretrained weights. This package contains no code: `--model.init_from molecules-base` reads the folder `weights`."""

@@ -1,1 +1,1 @@
-"""Networks whose nodes hear from their neighbours alone."""
+"""Networks whose nodes receive messages only from their neighbours."""

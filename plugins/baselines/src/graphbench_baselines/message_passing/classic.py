@@ -1,12 +1,12 @@
 """Message passing baselines with the residuals, norms and dropout of "Benchmarking Graph Neural Networks".
 
-Dwivedi et al., JMLR 2023, arXiv 2003.00982, in the order of its released code, which differs between the layers:
+Dwivedi et al., JMLR 2023, arXiv 2003.00982, in the order of the released code, which differs between layers:
 
     GCN, GIN, GatedGCN (nodes and edges)    x' = Drop(x + ReLU(Norm(conv(x))))
-    GAT                                     x' = x + ELU(Norm(conv(Drop(x)))), attention weights dropped, too
+    GAT                                     x' = x + ELU(Norm(conv(Drop(x)))), attention weights also dropped
     GraphSAGE                               x' = x + Norm(ReLU(conv(Drop(x))))
 
-GINE, which the paper lacks, follows GIN. Widths default to that paper's ZINC models of about 100,000 parameters.
+GINE, which is not in the paper, follows GIN. Widths default to that paper's ZINC models of about 100,000 parameters.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from graphbench_baselines.message_passing.network import MessagePassingNetwork
 
 
 class GCN(MessagePassingNetwork):
-    """Graph convolutional network (Kipf & Welling 2017): `conv(x)_i = W sum_j x_j / sqrt(d_i d_j) + b`, self-loops in.
+    """Graph convolutional network (Kipf & Welling 2017): `conv(x)_i = W sum_j x_j / sqrt(d_i d_j) + b`, with loops.
 
-    The layer is `Drop(x + ReLU(Norm(conv(x))))`. Self-loops and weights are those of Kipf & Welling; the printed scores
-    of "Benchmarking Graph Neural Networks" are of a mean over neighbours without loops, `W mean_j x_j + b`, which does
-    not see degrees (its code of 2020; that of 2022 has the weights above). `unit_length` scales every row of
+    The layer is `Drop(x + ReLU(Norm(conv(x))))`. Self-loops and weights are those of Kipf & Welling; the published
+    scores of "Benchmarking Graph Neural Networks" use a mean over neighbours without loops, `W mean_j x_j + b`, which
+    ignores degrees (its code of 2020; that of 2022 has the weights above). `unit_length` scales every row of
     `ReLU(Norm(conv(x)))` to length 1, as GraphGym does around the baselines of the Long Range Graph Benchmark.
 
     Time and memory: `B L (N d^2 + E d)`, `B L (N + E) d`.
@@ -81,7 +81,7 @@ class GCN(MessagePassingNetwork):
         categorical: Categorical = "xavier_uniform",
     ) -> None:
         def layer() -> nn.Module:
-            conv = GCNConvolution(hidden_dim, hidden_dim, normalize=False)  # `make_edges` does, once
+            conv = GCNConvolution(hidden_dim, hidden_dim, normalize=False)  # `make_edges` does this once
             activation = _unit_relu if unit_length else F.relu
             return ConvLayer(conv, hidden_dim, dropout, norm, residual, True, activation, "output")
 
@@ -94,9 +94,9 @@ class GCN(MessagePassingNetwork):
 class GraphSAGE(MessagePassingNetwork):
     """GraphSAGE (Hamilton et al. 2017): `conv(x)_i = W1 x_i + W2 aggregate_j(x_j) + b`.
 
-    The max aggregation sees `ReLU(W3 x_j + b3)`, as in the paper (the released code of "Benchmarking Graph Neural
-    Networks" hands that to W1 as well). The layer is `x + Norm(ReLU(conv(Drop(x))))`; the published one scales
-    every `conv(x)_i` to length 1 before the ReLU, which `unit_length` does and the norm otherwise stands for.
+    The max aggregation reads `ReLU(W3 x_j + b3)`, as in the paper (the released code of "Benchmarking Graph Neural
+    Networks" also passes that to W1). The layer is `x + Norm(ReLU(conv(Drop(x))))`; the published one scales every
+    `conv(x)_i` to length 1 before the ReLU, as with `unit_length`; by default the norm replaces this.
 
     Time and memory: `B L (N d^2 + E d)`, `B L (N + E) d`.
 
@@ -146,24 +146,24 @@ class GraphSAGE(MessagePassingNetwork):
 
 
 class GAT(MessagePassingNetwork):
-    """Graph attention network (Velickovic et al. 2018), heads concatenated in every layer, ELU; self-loops in.
+    """Graph attention network (Velickovic et al. 2018), heads concatenated in every layer, ELU, self-loops.
 
-    The layer is `x + ELU(Norm(conv(Drop(x))))`, and the convolution drops attention weights too. It has no bias: the
-    norm that follows would cancel it. The published runs of "Benchmarking Graph Neural Networks" leave self-loops out
-    and give the last layer one head.
+    The layer is `x + ELU(Norm(conv(Drop(x))))`, and the convolution also drops attention weights. It has no bias: the
+    norm that follows would cancel it. The published runs of "Benchmarking Graph Neural Networks" omit self-loops and
+    use one head in the last layer.
 
     Time and memory: `B L (N d^2 + (N + E) (d + H))`, `B L (N + E) (d + H)`.
 
     Args:
         spec: the benchmark's description.
-        hidden_dim: width of the nodes, all heads together.
+        hidden_dim: width of the nodes, over all heads.
         num_layers: layers.
         num_heads: heads; must divide `hidden_dim`.
         dropout: probability of dropout of every layer's input and of attention weights.
         norm: batch, layer or none.
         residual: add each layer's input to its output.
         self_loops: make every node its own neighbour.
-        last_head_alone: the last layer has one head of the whole width, with as many parameters.
+        last_head_alone: the last layer has one head of the whole width, with equally many parameters.
         positional_encoders: outputs are concatenated to the node features.
         categorical: how categorical features enter: xavier_uniform, normal or one_hot.
 
@@ -195,7 +195,7 @@ class GAT(MessagePassingNetwork):
         numbers = iter(range(num_layers))
 
         def layer() -> nn.Module:
-            # Layers are made in order, so the numbers tell the last one.
+            # Layers are created in order, so the number identifies the last one.
             heads = 1 if last_head_alone and next(numbers) == num_layers - 1 else num_heads
             conv = GATConv(
                 hidden_dim, hidden_dim // heads, heads, dropout=dropout, add_self_loops=False, bias=norm == "none"
@@ -206,13 +206,13 @@ class GAT(MessagePassingNetwork):
         self.self_loops = self_loops
 
     def precompute(self, batch: GraphBatch, generator: torch.Generator | None = None) -> dict[str, Any]:
-        """Give every node one self-loop, where these are wanted."""
+        """Add one self-loop per node, if enabled."""
         if not self.self_loops:
             return {}
         return {"looped_edges": add_remaining_self_loops(batch.edge_index, num_nodes=batch.num_nodes)[0]}
 
     def ends(self, batch: GraphBatch) -> Tensor:
-        """Return the edges, and the loops where they are wanted."""
+        """Return the edges, with loops if enabled."""
         looped: Tensor = batch.looped_edges if self.self_loops else batch.edge_index
         return looped
 
@@ -220,8 +220,8 @@ class GAT(MessagePassingNetwork):
 class GIN(MessagePassingNetwork):
     """Graph isomorphism network (Xu et al. 2019): `conv(x)_i = MLP((1 + eps) x_i + sum_j x_j)`, eps learned.
 
-    The layer is `Drop(x + ReLU(Norm(conv(x))))`. The paper adds up linear read-outs of all depths, which is one linear
-    read-out of `all_layers` (with one bias instead of `num_layers + 1`); without them the head reads the last layer.
+    The layer is `Drop(x + ReLU(Norm(conv(x))))`. The paper sums linear read-outs of all depths, which equals one linear
+    read-out of `all_layers` (with one bias instead of `num_layers + 1`); otherwise the head reads the last layer.
 
     Time and memory: `B L (N d^2 + E d)`, `B L (N + E) d`.
 
@@ -265,7 +265,7 @@ class GIN(MessagePassingNetwork):
 class GINE(MessagePassingNetwork):
     """GIN with edge features (Hu et al. 2020): `conv(x)_i = MLP((1 + eps) x_i + sum_j ReLU(x_j + e_ij))`, eps learned.
 
-    The layer is `Drop(x + ReLU(Norm(conv(x))))`, that of GIN.
+    The layer is that of GIN, `Drop(x + ReLU(Norm(conv(x))))`.
 
     Time and memory: `B L (N d^2 + E d)`, `B L (N + E) d`.
 
@@ -309,7 +309,7 @@ class GINE(MessagePassingNetwork):
 class GatedGCN(MessagePassingNetwork):
     """GatedGCN (Bresson & Laurent 2017) with edge updates, see `graphbench.nn.GatedGCNLayer`.
 
-    Dropout falls on the sums of nodes and of edges, after the residuals.
+    Dropout is applied to nodes and edges, after the residuals.
 
     Time and memory: `B L (N + E) d^2`, `B L (N + E) d`.
 

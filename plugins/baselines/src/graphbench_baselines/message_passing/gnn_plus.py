@@ -3,7 +3,7 @@
 Luo et al., "Can Classic GNNs Be Strong Baselines for Graph-level Tasks?", ICML 2025, arXiv 2502.09263; Toenshoff et
 al., "Where Did the Gap Go? Reassessing the Long-Range Graph Benchmark", TMLR 2024, arXiv 2309.00367.
 
-Legend: node i receives from node j along edge j -> i; `edge_index` holds (j, i).
+Legend: node i receives from node j along edge j -> i; `edge_index` contains (j, i).
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ _ACTIVATIONS: dict[str, tuple[Callable[[Tensor], Tensor], type[nn.Module]]] = {
 
 
 class EdgeGCN(nn.Module):
-    """GCN that reads edges, as the authors of GNN+ run it: `conv(x)_i = sum_j ReLU(W x_j + e_ij) + b`.
+    """GCN that reads edges, as used by the authors of GNN+: `conv(x)_i = sum_j ReLU(W x_j + e_ij) + b`.
 
-    There are no self-loops and no degrees in it, which GCN has: their code switches both off where it reads edges.
-    `dim^2 + dim` parameters.
+    Unlike GCN it has no self-loops and no degrees: their code disables both if it reads edges. `dim^2 + dim`
+    parameters.
 
     Args:
         dim: width of nodes and edges.
@@ -71,10 +71,10 @@ class EdgeWalks(nn.Module):
     """Edge vectors plus `W p_e + b`, p_e the probabilities of walks between the ends of the edge (`RRWP`).
 
     Args:
-        features: makes the edge vectors `[num_edges, dim]`.
+        features: computes the edge vectors `[num_edges, dim]`.
         dim: their width.
         num_steps: longest walk.
-        bias: add b; where the features are a linear map, its bias is b, and there is no second one.
+        bias: add b; if the features are a linear map, its bias is b, and no second one is needed.
     """
 
     def __init__(self, features: nn.Module, dim: int, num_steps: int, bias: bool) -> None:
@@ -94,14 +94,14 @@ class PlusLayer(nn.Module):
 
         y = Norm(message(x))        x' = Norm(y + FFN(y)),      FFN of width 2 dim
 
-    The norm of y comes after the residual of the message passing layer, which has its own norm inside.
+    The norm of y comes after the residual of the message passing layer, which has another norm inside.
 
     Args:
         message: `(x, edge_index, edge) -> (x, edge)`, with its residual.
         dim: width of the nodes.
         dropout: probability of dropout in the feed-forward network.
         norm: batch, layer or none.
-        activation: of the feed-forward network.
+        activation: activation of the feed-forward network.
     """
 
     def __init__(self, message: nn.Module, dim: int, dropout: float, norm: NormName, activation: Activation) -> None:
@@ -125,11 +125,11 @@ class GNNPlus(MessagePassingNetwork):
 
         GCN         y = x + Drop(act(Norm(conv(x)))),   conv of `EdgeGCN`, or of GCN where edges are not read
         GINE        y = x + Drop(ReLU(MLP(x_i + sum_j ReLU(x_j + e_ij)))),  MLP of two maps with ReLU
-        GatedGCN    that of `graphbench.nn.GatedGCNLayer`, always with ReLU: the released layer is handed no other
+        GatedGCN    that of `graphbench.nn.GatedGCNLayer`, always with ReLU: the released layer gets no other
 
-    each followed by the feed-forward network of `PlusLayer` unless that is switched off. `version="LRGB"` is Toenshoff
-    et al.: no feed-forward network, no norm in GCN, no edges in GCN, and `y = x + Drop(W2 Drop(act(W1 .)))` for GINE.
-    Defaults are GatedGCN+ on ZINC without encodings; widths of the others are in the configurations.
+    each followed by the feed-forward network of `PlusLayer` unless that is disabled. `version="LRGB"` is Toenshoff et
+    al.: no feed-forward network, no norm in GCN, no edges in GCN, and `y = x + Drop(W2 Drop(act(W1 .)))` for GINE.
+    Defaults are for GatedGCN+ on ZINC without encodings; the widths of the others are in the configurations.
 
     Time and memory: `B L (N + E) d^2`, `B L (N + E) d`.
 
@@ -140,20 +140,20 @@ class GNNPlus(MessagePassingNetwork):
         hidden_dim: width of nodes and edges.
         num_layers: layers.
         dropout: probability of every dropout.
-        activation: relu or gelu, of the feed-forward network, of GCN and of LRGB's GINE.
+        activation: relu or gelu, for the feed-forward network, GCN and LRGB's GINE.
         norm: batch, layer or none.
-        residual: add each message passing layer's input to its output; edges of GatedGCN, too, which the released
-            networks of LRGB add in any case (no published run is without residuals).
+        residual: add each message passing layer's input to its output, also for edges of GatedGCN, which the released
+            networks of LRGB always add (no published run is without residuals).
         feed_forward: a feed-forward network after each layer; LRGB has none.
         edge_features: read the benchmark's edge features. Without them GCN reads no edges, and for GINE and GatedGCN
             all edges share one learned row.
         edge_walks: longest random walk between the ends of an edge whose probabilities are added to the edge's vector;
-            0 for none. The released GNN+ does so wherever it has RWSE, but on peptides.
+            0 for none. The released GNN+ does so whenever it has RWSE, except on peptides.
         positional_encoders: outputs are concatenated to the node features.
         categorical: how categorical features enter: xavier_uniform, normal or one_hot.
 
     Raises:
-        BadInput: an option is unknown, LRGB gets `feed_forward`, or layers without edges get `edge_walks`.
+        BadInput: an option is unknown, LRGB is used with `feed_forward`, or layers without edges with `edge_walks`.
 
     Examples:
         >>> from graphbench.testing import tiny_batch, tiny_spec
@@ -188,7 +188,7 @@ class GNNPlus(MessagePassingNetwork):
             raise BadInput("The networks of version=LRGB have no feed-forward network: set feed_forward=false.")
         reads_edges = layer != "GCN" or (plus and edge_features)
         if edge_walks and not reads_edges:
-            raise BadInput(f"edge_walks={edge_walks} would not be read: layer=GCN reads no edges with these options.")
+            raise BadInput(f"edge_walks={edge_walks} has no effect: layer=GCN reads no edges with these options.")
 
         def make_layer() -> nn.Module:
             act, act_module = _ACTIVATIONS[activation]
@@ -198,12 +198,12 @@ class GNNPlus(MessagePassingNetwork):
                 message = GatedGCNLayer(hidden_dim, dropout, norm, residual)  # ReLU, whatever `activation` is
             elif layer == "GINE":
                 conv = GINEConvolution(_plus_mlp(hidden_dim) if plus else _lrgb_mlp(hidden_dim, dropout, act_module))
-                # LRGB's MLP ends in its own dropout, and nothing follows it.
+                # LRGB's MLP ends with dropout, and nothing follows it.
                 last, rate = (F.relu, dropout) if plus else (None, 0.0)
                 message = ConvLayer(conv, hidden_dim, rate, "none", residual, True, activation=last)
             else:
                 conv = EdgeGCN(hidden_dim) if reads_edges else GCNConvolution(hidden_dim, hidden_dim, normalize=False)
-                # GCN+ has a norm before the activation, and `PlusLayer` another one behind the residual.
+                # GCN+ has a norm before the activation, and `PlusLayer` another one after the residual.
                 conv_norm: NormName = norm if plus else "none"
                 message = ConvLayer(conv, hidden_dim, dropout, conv_norm, residual, True, activation=act)
             return PlusLayer(message, hidden_dim, dropout, norm, activation) if feed_forward else message

@@ -12,8 +12,8 @@ from graphbench import Architecture, BenchmarkSpec, GraphBatch, PositionalEncode
 from graphbench.contracts import NodeState, NodeStep
 from graphbench.nn import Categorical, ConvLayer, EdgeEncoder, GatedGCNLayer, NodeEncoder, count_arriving
 
-#: From `edge_index`, the number of nodes and the type of their vectors: edges, and a number or vector for each; with
-#: `arriving`, as `gcn_edges` has it, those of a part of a graph.
+#: Computes, from `edge_index`, the number of nodes and the dtype of their vectors, the edges and a number or vector for
+#: each; with `arriving`, as in `gcn_edges`, those of a part of a graph.
 MakeEdges = Callable[..., tuple[Tensor, Tensor | None]]
 
 
@@ -24,14 +24,14 @@ class MessagePassingNetwork(Architecture):
         spec: the benchmark's description.
         hidden_dim: width of nodes and edges.
         num_layers: layers.
-        make_layer: makes one layer.
+        make_layer: creates one layer.
         positional_encoders: outputs are concatenated to the node features, which get the remaining width.
         categorical: how categorical features enter.
-        reads_edges: the layers take edge vectors.
-        edge_features: give those layers the benchmark's edge features; False: one learned row for all edges.
-        all_layers: the representation is the input of every layer and the last output, beside each other, of width
+        reads_edges: the layers read edge vectors.
+        edge_features: pass the benchmark's edge features to those layers; False: one learned row for all edges.
+        all_layers: the representation concatenates the input of every layer and the last output, with width
             `hidden_dim (num_layers + 1)`.
-        make_edges: makes the edges for all layers; None: the edges of the batch.
+        make_edges: computes the edges for all layers; None: the edges of the batch.
 
     Raises:
         BadInput: there is no layer.
@@ -63,10 +63,10 @@ class MessagePassingNetwork(Architecture):
         self.all_layers, self.make_edges = all_layers, make_edges
 
     def forward(self, batch: GraphBatch) -> Representation:
-        """Return nodes `[num_nodes, dim]`, and edges `[num_edges, hidden_dim]` where the layers read them."""
+        """Return nodes `[num_nodes, dim]`, and edges `[num_edges, hidden_dim]` if the layers read them."""
         x = self.node_encoder(batch)
         index, edge = self.ends(batch), self.edge_encoder(batch) if self.edge_encoder is not None else None
-        # Once for all layers: self-loops and degrees follow from the edges alone.
+        # Once for all layers: self-loops and degrees depend only on the edges.
         if self.make_edges is not None:
             index, edge = self.make_edges(index, x.shape[0], x.dtype)
         depths = [x]
@@ -79,9 +79,9 @@ class MessagePassingNetwork(Architecture):
         )
 
     def node_steps(self) -> Sequence[NodeStep]:
-        """Encode nodes, count degrees where edges are weighted by them, then a step for each layer."""
+        """Return steps: encode nodes, count degrees if edges are weighted by them, then one step for each layer."""
         if any(isinstance(module, GatedGCNLayer) for module in self.modules()):
-            return ()  # edges have states, too
+            return ()  # edges also have states
         steps: list[NodeStep] = [self._first_step]
         if self.make_edges is not None:
             steps.append(self._degree_step)
@@ -109,5 +109,5 @@ class MessagePassingNetwork(Architecture):
         return {"x": x, "depths": torch.cat([state["depths"][: len(x)], x], dim=-1)} if self.all_layers else {"x": x}
 
     def ends(self, batch: GraphBatch) -> Tensor:
-        """Return the edges that messages go along, sources and targets `[2, num_edges]`."""
+        """Return the edges along which messages are sent, sources and targets `[2, num_edges]`."""
         return batch.edge_index

@@ -1,4 +1,4 @@
-"""GCN and GIN of the Open Graph Benchmark, which read the bonds anew in every layer.
+"""GCN and GIN of the Open Graph Benchmark, which encode the bonds separately in every layer.
 
 Hu et al., "OGB-LSC: A Large-Scale Challenge for Machine Learning on Graphs", NeurIPS 2021 (datasets and benchmarks),
 arXiv 2103.09430, and its released baselines; the message passing of GIN is that of Hu et al., "Strategies for
@@ -21,11 +21,11 @@ LayerName = Literal["GCN", "GIN"]
 
 
 class BondGCNConv(nn.Module):
-    """Graph convolution whose messages pass a ReLU with the vector of their edge.
+    """Graph convolution that applies ReLU to the sum of message and edge vector.
 
         out_i = sum_j ReLU(W x_j + b + e_ij) / sqrt(d_i d_j) + ReLU(W x_i + b + r) / d_i
 
-    d is one more than the edges that leave a node; r is learned and stands for the edge of a node to itself.
+    d is one plus the number of outgoing edges; r is learned and represents the edge of a node to itself.
 
     Args:
         dim: width of nodes and edges.
@@ -45,11 +45,11 @@ class BondGCNConv(nn.Module):
         """Return nodes `[num_nodes, dim]` from nodes and vectors of edges `[num_edges, dim]`."""
         x = self.linear(x)
         source, target = edge_index
-        # Counted in float32, since bfloat16 holds no odd number above 256; the one more is the node itself.
+        # Counted in float32, since bfloat16 has no odd number above 256; the additional one is the node itself.
         degrees = degree(source, x.shape[0], torch.promote_types(x.dtype, torch.float32)) + 1
         weights = (degrees[source] * degrees[target]).rsqrt()
         messages = weights.to(x.dtype)[:, None] * (x.index_select(0, source) + edge.to(x.dtype)).relu()
-        # A self-loop has no bond to read: `root` stands for it, and 1 / sqrt(d_i d_i) = 1 / d_i.
+        # A self-loop has no bond: `root` replaces it, and 1 / sqrt(d_i d_i) = 1 / d_i.
         loop = (x + self.root.to(x.dtype)).relu() / degrees.to(x.dtype)[:, None]
         return loop + scatter(messages, target, 0, x.shape[0], reduce="sum")
 
@@ -59,7 +59,7 @@ class OGBGNN(Architecture):
 
     A layer is `x' = Drop(ReLU(Norm(conv(x, encode(edges)))))` with its own encoder of edges; the last one has no
     ReLU. GCN is `BondGCNConv`. GIN is PyG's `GINEConv`, `conv(x)_i = MLP((1 + eps) x_i + sum_j ReLU(x_j + e_ij))`, with
-    a norm in the MLP and eps learned from 0 on.
+    a norm in the MLP and a learned eps that starts at 0.
 
     Time and memory: `B L (N d^2 + E d)`, `B L (N + E) d`.
 

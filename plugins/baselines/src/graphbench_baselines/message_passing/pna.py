@@ -1,4 +1,4 @@
-"""PNA: several aggregators of what neighbours send, scaled by the logarithm of the degree.
+"""PNA: several aggregators of messages, scaled by the logarithm of the degree.
 
 Corso, Cavalleri, Beaini, Lio & Velickovic, "Principal Neighbourhood Aggregation for Graph Nets", NeurIPS 2020, arXiv
 2004.05718.
@@ -28,14 +28,14 @@ _EPSILON = 1e-5
 
 
 def aggregate(messages: Tensor, target: Tensor, num_received: Tensor) -> Tensor:
-    """Return `[mean, max, min, std]` of the messages to each node; zeros where none arrives.
+    """Return `[mean, max, min, std]` of the messages to each node; zeros without messages.
 
-    The deviation is `sqrt(ReLU(mean(m^2) - mean(m)^2) + 1e-5)`, so that of equal messages is not 0.
+    The deviation is `sqrt(ReLU(mean(m^2) - mean(m)^2) + 1e-5)`, so it is not 0 for equal messages.
 
     Args:
         messages: `[E, ..., d]`.
-        target: node that each one goes to `[E]`.
-        num_received: messages to each node `[N]`, int64.
+        target: target node of each message `[E]`.
+        num_received: number of messages to each node `[N]`, int64.
 
     Returns:
         `[N, ..., 4 d]`.
@@ -51,14 +51,14 @@ def aggregate(messages: Tensor, target: Tensor, num_received: Tensor) -> Tensor:
     precise = messages.to(torch.promote_types(messages.dtype, torch.float32))
     mean = scatter(precise, target, 0, size, reduce="sum") / counts.clamp(min=1)
     squares = scatter(precise.square(), target, 0, size, reduce="sum") / counts.clamp(min=1)
-    # Rounding may leave it below zero, where the root is NaN; at zero its gradient would be infinite.
+    # Rounding may make it negative, with a root of NaN; at zero its gradient would be infinite.
     deviation = ((squares - mean.square()).relu() + _EPSILON).sqrt().where(counts > 0, 0.0)
     largest, smallest = (scatter(messages, target, 0, size, reduce=name) for name in ("max", "min"))
     return torch.cat([mean.to(messages.dtype), largest, smallest, deviation.to(messages.dtype)], dim=-1)
 
 
 class TowerMap(nn.Module):
-    """A linear map for each tower, `T (d_in d_out + d_out)` parameters; tiny at first, as in the authors' code.
+    """A linear map for each tower, `T (d_in d_out + d_out)` parameters; initially tiny, as in the authors' code.
 
     Args:
         num_towers: T.
@@ -75,7 +75,7 @@ class TowerMap(nn.Module):
         self.weight = nn.Parameter(torch.empty(num_towers, out_dim, in_dim))
         self.bias = nn.Parameter(torch.zeros(num_towers, out_dim))
         for weight in self.weight.data:
-            # Tower by tower: Xavier's fans are those of one map.
+            # Separately for each tower: Xavier's fans are those of one map.
             nn.init.xavier_uniform_(weight, gain=1 / in_dim)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -85,11 +85,11 @@ class TowerMap(nn.Module):
 
 @dataclass(frozen=True)
 class Neighbourhoods:
-    """The parts of a batch that all layers read beside its vectors.
+    """The parts of a batch that all layers read in addition to its vectors.
 
     Args:
         edge_index: sources and targets `[2, E]`.
-        num_received: edges into each node `[N]`.
+        num_received: number of edges into each node `[N]`.
         scales: factors of each node `[N, S]`.
         per_size: 1 / sqrt(nodes of the graph) of each node `[N, 1]`.
     """
@@ -101,26 +101,26 @@ class Neighbourhoods:
 
 
 class PNALayer(nn.Module):
-    """One layer; every tower has its own maps M and U.
+    """A PNA layer; every tower has its own maps M and U.
 
         m_ij = M [x_j, x_i, e_ij]
         a_i  = [mean, max, min, std]_j m_ij
         y_i  = U [x_i, a_i, a_i log(d_i + 1) / delta, a_i delta / log(d_i + 1)]
         x'_i = x_i + LeakyReLU(W Drop(Norm(y_i / sqrt(n))) + b)
 
-    d_i edges arrive at node i, delta is the mean of log(d + 1) over the nodes of the training graphs, n the nodes of
-    the graph. Where the width changes there is no residual.
+    d_i is the in-degree of node i, delta the mean of log(d + 1) over the nodes of the training graphs, n the number of
+    nodes of the graph. If the width changes there is no residual.
 
     Args:
-        in_dim: width of the nodes that come.
-        out_dim: of those that go.
-        edge_dim: of the edges; 0 where messages read none.
+        in_dim: input width of the nodes.
+        out_dim: output width.
+        edge_dim: width of the edges; 0 if messages read none.
         num_towers: T.
         divide_input: each tower reads its own part of x, of width in_dim / T; False: all of it.
-        num_scales: 3, or 1 for a_i alone.
+        num_scales: 3, or 1 for a_i only.
         dropout: probability.
         norm: batch, layer or none.
-        residual: add x where the width stays.
+        residual: add x if the width does not change.
     """
 
     def __init__(
@@ -176,9 +176,9 @@ class PNA(Architecture):
         out_dim: width after the last layer; None: `hidden_dim`.
         num_towers: towers of each layer; must divide `hidden_dim` and `out_dim`.
         edge_features: messages read the features of edges.
-        edge_features_dim: width that these are encoded to.
+        edge_features_dim: width of the encoded edge features.
         divide_input: each tower of the first layers reads its own part of a node; False: all of it.
-        divide_last_input: likewise for the last layer.
+        divide_last_input: the same for the last layer.
         scalers: scale aggregates by the logarithm of the degree; False is the paper's ablation.
         mean_log_degree: delta, the mean of log(d + 1) over the training nodes; None: that of the mean degree of the
             benchmark's description.
@@ -189,7 +189,7 @@ class PNA(Architecture):
         categorical: how categorical features enter: xavier_uniform, normal or one_hot.
 
     Raises:
-        BadInput: towers do not divide a width, or there is no `mean_log_degree` and none in the description.
+        BadInput: towers do not divide a width, or `mean_log_degree` is missing and the description does not give it.
 
     Examples:
         >>> from graphbench.testing import tiny_batch, tiny_spec
@@ -246,7 +246,7 @@ class PNA(Architecture):
         return Representation(node=x)
 
     def node_steps(self) -> Sequence[NodeStep]:
-        """Encode nodes, then a step for each layer."""
+        """Return steps: encode nodes, then one step for each layer."""
         return [
             lambda batch, _: {"x": self.node_encoder(batch)},
             *(partial(self._step, layer) for layer in self.layers),
@@ -258,10 +258,10 @@ class PNA(Architecture):
 
     def _neighbourhoods(self, batch: GraphBatch, x: Tensor) -> Neighbourhoods:
         received = count_nodes(batch.edge_index[1], x.shape[0])
-        # A node that nothing arrives at has aggregates of 0, whatever the scale.
+        # A node without messages has aggregates of 0, whatever the scale.
         ratio = (received.clamp(min=1).to(torch.promote_types(x.dtype, torch.float32)) + 1).log() / self.mean_log_degree
         scales = torch.stack([torch.ones_like(ratio), ratio, 1 / ratio][: self.num_scales], dim=1)
-        # The graph size norm of "Benchmarking Graph Neural Networks", whose code the authors built on.
+        # The graph size norm of "Benchmarking Graph Neural Networks", on whose code the authors built.
         per_size = batch.ptr.diff().to(ratio.dtype).rsqrt()[batch.batch, None]
         return Neighbourhoods(batch.edge_index, received, scales.to(x.dtype), per_size.to(x.dtype))
 
@@ -269,8 +269,8 @@ class PNA(Architecture):
 def _mean_log_degree(spec: BenchmarkSpec) -> float:
     if not spec.mean_nodes or not spec.mean_edges:
         raise BadInput(
-            f"{spec.name} does not say how many nodes and edges its graphs have: give mean_log_degree, the mean of "
+            f"{spec.name} does not specify the nodes and edges of its graphs: set mean_log_degree, the mean of "
             "log(degree + 1) over the nodes of the training graphs."
         )
-    # log is concave, so this is at least the mean of log(d + 1), which the description does not hold.
+    # log is concave, so this is at least the mean of log(d + 1), which the description does not contain.
     return math.log(spec.mean_edges / spec.mean_nodes + 1)

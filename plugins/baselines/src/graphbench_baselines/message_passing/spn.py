@@ -68,8 +68,8 @@ class ShellLayer(nn.Module):
 
     def forward(self, x: Tensor, pairs: Tensor) -> Tensor:
         """Return nodes `[T, dim]` from nodes and `distance_pairs`."""
-        # One weight a distance for all channels (the paper's alpha): all distances are one sum into k rows for each
-        # node, also those at which a batch has no pair, so that its program is the same.
+        # One weight per distance for all channels (the paper's alpha): all distances are one sum into k rows per node,
+        # including those without pairs in a batch, so the compiled program is the same.
         weights = self.shell_logits.softmax(0).to(x.dtype)
         distances, num_nodes = len(weights), x.shape[0]
         sums = sum_neighbours(F.pad(x, (0, 0, 0, (distances - 1) * num_nodes)), pairs)
@@ -81,8 +81,8 @@ class ShellLayer(nn.Module):
 class SPN(Architecture):
     """SPN (Abboud et al., LoG 2022), without edge features as in its first form; see `ShellLayer`.
 
-    Distances follow the direction of edges: a node receives from those that lead to it. The paper adds up linear
-    read-outs of all depths, which is one linear read-out of `all_layers`.
+    Distances follow the direction of edges: a node receives from nodes with a path to it. The paper sums linear
+    read-outs of all depths, which equals one linear read-out of `all_layers`.
 
     Time and memory: `B L (N d^2 + N^2 d)`, `B (L N d + N^2 d)`.
 
@@ -91,7 +91,7 @@ class SPN(Architecture):
         hidden_dim: width of the nodes.
         num_layers: layers.
         max_distance: k.
-        eps: weight of a node's own vector beyond 1, not learned.
+        eps: weight of a node's own vector minus 1, not learned.
         dropout: probability of dropout after every layer.
         norm: batch, layer or none, inside the MLPs.
         residual: add each layer's input to its output.
@@ -101,7 +101,7 @@ class SPN(Architecture):
         categorical: how categorical features enter: xavier_uniform, normal or one_hot.
 
     Raises:
-        BadInput: an option is out of its range.
+        BadInput: an option is out of range.
 
     Examples:
         >>> from graphbench.testing import tiny_batch, tiny_spec
@@ -131,7 +131,7 @@ class SPN(Architecture):
         self.layers = nn.ModuleList(ShellLayer(hidden_dim, max_distance, eps, norm) for _ in range(num_layers))
         self.max_distance, self.dropout = max_distance, nn.Dropout(dropout)
         self.residual, self.all_layers = residual, all_layers
-        # The largest distance that is stored stands for all larger ones: k + 1 keeps them apart from k.
+        # The largest stored distance represents all larger ones: k + 1 separates them from k.
         self.encodings = (ShortestPaths(max_distance + 1),)
 
     def precompute(self, batch: GraphBatch, generator: torch.Generator | None = None) -> dict[str, Any]:

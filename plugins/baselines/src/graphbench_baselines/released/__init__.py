@@ -1,5 +1,5 @@
-"""Layouts of checkpoints that authors released: their tensors by name to those of the models here.
+"""Layouts of released checkpoints: map their tensors by name to those of the models here.
 
-A function of this package takes the content of a file and the `state_dict` of a recipe's model, and returns the new
-`state_dict`; `expected.weights.layout` of a recipe names it. It fails on any tensor that is left over on either side.
+A function of this package maps the content of a file and the `state_dict` of a recipe's model to the new `state_dict`;
+`expected.weights.layout` of a recipe names it. Any tensor left over on either side is an error.
 """

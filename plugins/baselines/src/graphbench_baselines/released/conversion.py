@@ -1,4 +1,4 @@
-"""Convert weights that authors released, using each of their tensors and setting each of the model's once."""
+"""Convert released weights, using each of their tensors and setting each of the model's exactly once."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from torch import Tensor
 
 from graphbench.errors import BadInput
 
-#: Names that a message lists at most.
+#: Maximum number of names listed in a message.
 _SHOWN = 4
 #: Tensors of a batch norm.
 BATCH_NORM = ("weight", "bias", "running_mean", "running_var", "num_batches_tracked")
 
 
 class Conversion:
-    """A new `state_dict` out of released tensors; refuses a tensor that is used twice, missing or left over.
+    """Build a `state_dict` from released tensors; a tensor that is used twice, missing or left over is an error.
 
     Args:
         theirs: the authors' tensors by name.
@@ -37,7 +37,7 @@ class Conversion:
         """Use a tensor of the authors.
 
         Raises:
-            BadInput: there is none of the name, or it was used before.
+            BadInput: there is no tensor of this name, or it was used before.
         """
         if name not in self.unused:
             raise BadInput(f"the file has no tensor {name!r}. It has {_shown(self.unused)}.")
@@ -54,7 +54,7 @@ class Conversion:
         """Set a tensor of the model.
 
         Raises:
-            BadInput: the model has none of the name or of this shape, or it was set before.
+            BadInput: the model has no tensor of this name and shape, or it was set before.
         """
         if name not in self.unset:
             raise BadInput(f"the model lacks {name!r}, which the file has; its options differ from those of the file.")
@@ -64,11 +64,11 @@ class Conversion:
         self.state[name] = value
 
     def copy(self, theirs: str, ours: str) -> None:
-        """Set a tensor of the model to one of the authors'."""
+        """Set a tensor of the model to a released one."""
         self.set(ours, self.pop(theirs))
 
     def copy_module(self, theirs: str, ours: str, names: Iterable[str] = ("weight", "bias")) -> None:
-        """Set the tensors of a module to those with the same names of one of the authors'."""
+        """Set the tensors of a module to those with the same names in a released module."""
         for name in names:
             self.copy(f"{theirs}.{name}", f"{ours}.{name}")
 
@@ -86,7 +86,7 @@ class Conversion:
 
 
 def _shown(names: Iterable[str]) -> str:
-    """List the first names, and how many more there are."""
+    """List the first names, and the number of remaining ones."""
     every = sorted(names)
     more = f" and {len(every) - _SHOWN} more" if len(every) > _SHOWN else ""
     return (", ".join(every[:_SHOWN]) or "none") + more

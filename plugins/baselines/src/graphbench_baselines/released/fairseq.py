@@ -1,11 +1,11 @@
-"""Checkpoints of fairseq, as Graphormer's second code writes them: the model's tensors below `model`.
+"""Checkpoints of fairseq as written by Graphormer's second code: the model's tensors are in `model`.
 
 Ying et al., NeurIPS 2021, arXiv 2106.05234; Shi et al., arXiv 2203.04810; names are those of
 github.com/microsoft/Graphormer, version 2.0.
 
-Tables of that code have a row for padding in front, and room for features that no molecule has. Value v of feature f of
-an atom reads row `2 + 512 f + v`, that of a bond the next one; a degree d and a distance d read row `d + 1`, and pairs
-that no path joins, at distance 510, row 511.
+Tables of that code start with a row for padding and have room for features that no molecule has. Value v of feature f
+of an atom reads row `2 + 512 f + v`, that of a bond the next one; a degree d and a distance d read row `d + 1`, and
+unconnected pairs, at distance 510, read row 511.
 """
 
 from __future__ import annotations
@@ -22,31 +22,31 @@ from graphbench_baselines.released.conversion import Conversion
 _STATE = "model"
 #: Rows between the first values of two features, and the first row of an atom's and of a bond's.
 _STEP, _ATOM, _BOND = 512, 2, 3
-#: Numbers of values of OGB's features of atoms and bonds, in the order of the columns.
+#: Numbers of values of OGB's atom and bond features, in the order of the columns.
 ATOM_SIZES, BOND_SIZES = (119, 5, 12, 12, 10, 6, 6, 2, 2), (5, 6, 2)
 _UNREACHABLE = 511
 _ENCODER, _GRAPH = "encoder", "encoder.graph_encoder"
 
 
 def graphormer(content: Mapping[str, Any], ours: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Convert Graphormer of version fairseq on molecules with OGB's features, norms behind the branches.
+    """Convert Graphormer with version fairseq on molecules with OGB's features, norms after the branches.
 
     The recipe needs `ties: one`, `standardize_targets: false`, and tables of degrees and distances as large as its
-    molecules ask for: rows beyond them are left out, as is the map `masked_lm_pooler`, which that code never reads.
+    molecules require: further rows are omitted, as is the map `masked_lm_pooler`, which that code never reads.
 
     Args:
-        content: of the file, by name.
+        content: content of the file, by name.
         ours: `state_dict` of the recipe's model.
 
     Returns:
         The new `state_dict`.
 
     Raises:
-        BadInput: the file is of another layout or model, or its row for edges that are not there is not zero.
+        BadInput: the file has a different layout or model, or its row for missing edges is not zero.
     """
     state = content.get(_STATE)
     if not isinstance(state, Mapping):
-        raise BadInput(f"a checkpoint of fairseq holds {_STATE!r}, this file {', '.join(map(str, content))}.")
+        raise BadInput(f"a checkpoint of fairseq has {_STATE!r}, this file {', '.join(map(str, content))}.")
     conversion = Conversion(state, ours)
     _convert_embeddings(conversion, ours)
     _convert_biases(conversion, ours)
@@ -58,7 +58,7 @@ def graphormer(content: Mapping[str, Any], ours: Mapping[str, Tensor]) -> dict[s
     conversion.copy_module(f"{_ENCODER}.layer_norm", "architecture.final.norm")
     conversion.copy(f"{_ENCODER}.embed_out.weight", "task.head.mlp.layers.0.weight")
     conversion.copy(f"{_ENCODER}.lm_output_learned_bias", "task.head.mlp.layers.0.bias")
-    for name in ("weight", "bias"):  # that code allocates them and never reads them
+    for name in ("weight", "bias"):  # that code allocates them but never reads them
         conversion.pop(f"{_ENCODER}.masked_lm_pooler.{name}")
     conversion.set("task.offset", torch.zeros(1))
     conversion.set("task.scale", torch.ones(1))
@@ -82,7 +82,7 @@ def _convert_biases(conversion: Conversion, ours: Mapping[str, Tensor]) -> None:
     biases, bias = f"{_GRAPH}.graph_attn_bias", "architecture.bias"
     edges = conversion.pop(f"{biases}.edge_encoder.weight")
     if edges[0].any():
-        raise BadInput("the first row of edge_encoder, of edges that are not there, is not zero: it would add up.")
+        raise BadInput("the first row of edge_encoder, for missing edges, is not zero: it would add up.")
     bonds = _rows_of_features(edges, BOND_SIZES, _BOND)
     bonds = bonds.to(torch.promote_types(bonds.dtype, torch.float32)) / len(BOND_SIZES)  # half precision would round
     conversion.set(f"{bias}.edge_term.features.table", bonds)
@@ -96,7 +96,7 @@ def _convert_biases(conversion: Conversion, ours: Mapping[str, Tensor]) -> None:
 
 
 def _convert_layer(conversion: Conversion, theirs: str, ours: str) -> None:
-    """Convert one layer; ours has the maps of queries and keys in one."""
+    """Convert one layer; ours combines the maps of queries and keys."""
     for name in ("weight", "bias"):
         parts = [conversion.pop(f"{theirs}.self_attn.{part}_proj.{name}") for part in "qk"]
         conversion.set(f"{ours}.attention.qk_map.{name}", torch.cat(parts))
@@ -112,7 +112,7 @@ def _convert_layer(conversion: Conversion, theirs: str, ours: str) -> None:
 
 
 def _rows_of_features(table: Tensor, sizes: tuple[int, ...], first: int) -> Tensor:
-    """Return the rows of all values of all features, those of a feature together."""
+    """Return the rows of all values of all features, grouped by feature."""
     rows = torch.cat([torch.arange(size) + first + _STEP * number for number, size in enumerate(sizes)])
     if len(table) <= int(rows[-1]):
         raise BadInput(f"a table of features has {len(table)} rows, but the last value reads row {int(rows[-1])}.")

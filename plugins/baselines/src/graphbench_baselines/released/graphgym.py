@@ -1,4 +1,4 @@
-"""Checkpoints of GraphGym, as GraphGPS writes them: the model's tensors below `model_state`.
+"""Checkpoints of GraphGym as written by GraphGPS: the model's tensors are in `model_state`.
 
 Rampasek et al., NeurIPS 2022, arXiv 2205.12454; names are those of github.com/rampasek/GraphGPS at commit 2801570.
 """
@@ -15,25 +15,25 @@ from graphbench.errors import BadInput
 from graphbench_baselines.released.conversion import BATCH_NORM, Conversion
 
 _STATE = "model_state"
-#: Number of OGB's atom features that has grown: tags of chirality, from 4 to 5.
+#: Number of the OGB atom feature that has gained a value: chirality tags, from 4 to 5.
 _CHIRALITY, _FORMER_TAGS = 1, 4
 
 
 def gps(content: Mapping[str, Any], ours: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Convert GPS with GatedGCN and softmax attention on molecules with RWSE (`Atom+RWSE`, `Bond`, head `san_graph`).
 
-    Targets are as they are in the data, `standardize_targets: false`. OGB has five tags of chirality where it had four;
-    the fifth, `misc`, gets the row of the fourth, `CHI_OTHER`.
+    Targets are unscaled, `standardize_targets: false`. OGB now has five chirality tags instead of four; the fifth,
+    `misc`, gets the row of the fourth, `CHI_OTHER`.
 
     Args:
-        content: of the file.
+        content: content of the file.
         ours: `state_dict` of the recipe's model.
 
     Returns:
         The new `state_dict`.
 
     Raises:
-        BadInput: the file is of another layout or model.
+        BadInput: the file has a different layout or model.
     """
     conversion = Conversion(_state(content), ours)
     nodes, edges = "encoder.node_encoder", "encoder.edge_encoder"
@@ -56,7 +56,7 @@ def gps(content: Mapping[str, Any], ours: Mapping[str, Tensor]) -> dict[str, Ten
 
 
 def _convert_layer(conversion: Conversion, theirs: str, ours: str) -> None:
-    """Convert one GPS layer; ours has the maps A, B, D and E of GatedGCN in one."""
+    """Convert one GPS layer; ours combines the maps A, B, D and E of GatedGCN."""
     local = f"{theirs}.local_model"
     for name in ("weight", "bias"):
         parts = [conversion.pop(f"{local}.{part}.{name}") for part in "ABDE"]
@@ -78,20 +78,20 @@ def _convert_layer(conversion: Conversion, theirs: str, ours: str) -> None:
 
 
 def _state(content: Mapping[str, Any]) -> dict[str, Tensor]:
-    """Return the model's tensors; PyG from 2.1 on puts `model.` before their names."""
+    """Return the model's tensors; PyG from 2.1 on prefixes their names with `model.`."""
     state = content.get(_STATE)
     if not isinstance(state, Mapping):
-        raise BadInput(f"a checkpoint of GraphGym holds {_STATE!r}, this file {', '.join(map(str, content))}.")
+        raise BadInput(f"a checkpoint of GraphGym has {_STATE!r}, this file {', '.join(map(str, content))}.")
     return {name.removeprefix("model."): value for name, value in state.items()}
 
 
 def _stack(conversion: Conversion, name: str, tables: list[Tensor]) -> None:
-    """Give the model one table of the tables of all features."""
+    """Concatenate the tables of all features into one table of the model."""
     if not tables:
         raise BadInput(f"the file has no tables of features for {name}.")
     conversion.set(name, torch.cat(tables))
 
 
 def _numbers(names: Iterable[str], prefix: str) -> list[int]:
-    """Return the numbers of the layers whose names begin with `prefix`."""
+    """Return the numbers of the layers whose names start with `prefix`."""
     return sorted({int(name.removeprefix(prefix).partition(".")[0]) for name in names if name.startswith(prefix)})

@@ -1,11 +1,11 @@
 """Smallest eigenvectors of the Laplacians of many small graphs: LAPACK, called from loops that Numba compiles.
 
-Only imported by `loops`, where `runs_numba` is true. Every graph is decomposed by itself. A dense
-eigen-decomposition finds all eigenvectors; here a Laplacian is made tridiagonal (`dsytrd`), which gives all eigenvalues
-(`dsterf`), then the few eigenvectors that are kept (`dstein`, inverse iteration), turned back (`dormtr`). What LAPACK
-spends on calls of BLAS for a molecule is as much as the arithmetic: small Laplacians are made tridiagonal here.
+Only imported by `loops`, if `runs_numba` is true. Every graph is decomposed separately. A dense eigen-decomposition
+computes all eigenvectors; here a Laplacian is made tridiagonal (`dsytrd`), which gives all eigenvalues (`dsterf`), then
+the few eigenvectors that are kept (`dstein`, inverse iteration), transformed back (`dormtr`). For a molecule LAPACK's
+BLAS calls cost as much as the arithmetic, so small Laplacians are made tridiagonal in this module.
 
-Legend: n nodes of a graph, m the next multiple of `_REGISTER`, k eigenvectors that are kept of the graph.
+Legend: n nodes of a graph, m the next multiple of `_REGISTER`, k eigenvectors that are kept per graph.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from graphbench_kernels.running import cpu_kernel
 
-#: As in `graphbench.encodings._dense`; names of another package would be kept with the compiled code.
+#: As in `graphbench.encodings._dense`; names of another package would be stored with the compiled code.
 SAME_VALUE, TIE = 1e-11, 1e-6
 
 Integers = NDArray[np.int64]
@@ -31,20 +31,20 @@ Short = NDArray[np.int32]
 Letters = NDArray[np.uint8]
 
 _EPSILON = np.finfo(np.float64).eps
-#: What eigenvectors may be away from orthonormal ones, and from solving their equation in parts of the largest
-#: eigenvalue. LAPACK's are within some 1e-14.
+#: Tolerance for orthonormality of eigenvectors, and for their residual relative to the largest eigenvalue. LAPACK's are
+#: within about 1e-14.
 _TOLERANCE = 1e-11
-#: Numbers of a vector register; rows of matrices end with zeros that fill the last one.
+#: Numbers in a vector register; rows of matrices are padded with zeros to fill the last one.
 _REGISTER = 8
-#: Nodes from which on LAPACK makes a Laplacian tridiagonal in less time.
+#: Number of nodes from which LAPACK makes a Laplacian tridiagonal in less time.
 _LAPACK_FROM = 80
 
 
 def _lapack(name: str) -> Any:
     """Return a routine of SciPy's LAPACK for compiled loops: called with a tuple of arrays, one per argument.
 
-    Loops that are kept on disk name it by the symbol, as addresses change from process to process. It takes arrays and
-    not their addresses, because Numba frees an array once nothing names it any more.
+    Loops cached on disk refer to it by symbol, since addresses differ between processes. It accepts arrays and not
+    their addresses, because Numba frees an array once nothing refers to it.
     """
     symbol = f"graphbench_scipy_{name}"
     llvm.add_symbol(symbol, get_cython_function_address("scipy.linalg.cython_lapack", name))
@@ -83,26 +83,26 @@ def decompose(
     values: NDArray[np.float32],
     failed: NDArray[np.bool_],
 ) -> None:
-    """Fill rows of `vectors` and `values` with what `LapPE` says of some graphs.
+    """Fill rows of `vectors` and `values` of some graphs as specified by `LapPE`.
 
     Args:
         first: number of the first item of `chosen`.
-        last: the item before which to stop.
+        last: end of the items (exclusive).
         chosen: numbers of graphs, each with at least one node.
-        node_ptr: where the nodes of graphs begin `[G + 1]`.
-        edge_ptr: where their edges begin `[G + 1]`.
+        node_ptr: start of the nodes of each graph `[G + 1]`.
+        edge_ptr: start of the edges of each graph `[G + 1]`.
         edges: source and target of each edge, numbered within graphs `[E, 2]`.
-        scaled: of `D^(-1/2) (D - A) D^(-1/2)`, else of `D - A`.
-        of_walk: turn the eigenvectors into those of `D^(-1) (D - A)`.
-        skipped: how many of the smallest eigenvalues are left out.
-        vectors: `[N, columns]`; columns that a graph is too small for are left as they are.
-        values: `[G, columns]`; likewise.
-        failed: True for items whose eigenvectors are not good enough, of which nothing is filled.
+        scaled: decompose `D^(-1/2) (D - A) D^(-1/2)`, else `D - A`.
+        of_walk: convert the eigenvectors to those of `D^(-1) (D - A)`.
+        skipped: number of smallest eigenvalues to skip.
+        vectors: `[N, columns]`; columns that a graph is too small for are unchanged.
+        values: `[G, columns]`; as `vectors`.
+        failed: True for items with inaccurate eigenvectors, for which nothing is filled.
     """
     most = 1
     for graph in chosen[first:last]:
         most = max(most, node_ptr[graph + 1] - node_ptr[graph])
-    # Room for the largest graph, once for all items of this thread.
+    # Memory for the largest graph, once for all items of this thread.
     numbers, integers = np.empty(69 * most + 4160), np.empty(4 * most + 5, np.int32)
     letters = np.array([ord("L"), ord("N")], np.uint8)
     for item in range(first, last):
@@ -152,7 +152,7 @@ def _laplacian(edges: Integers, n: int, scaled: bool) -> tuple[Numbers, Numbers]
 
 @cpu_kernel
 def _inverse_root(degree: float) -> float:
-    """d^(-1/2), and 0 where d = 0."""
+    """Compute d^(-1/2), and 0 if d = 0."""
     return 1.0 / np.sqrt(degree) if degree > 0.0 else 0.0
 
 
@@ -162,8 +162,8 @@ def _smallest_eigenpairs(
 ) -> tuple[Numbers, Numbers, bool]:
     """See `_eigenvectors.smallest_eigenpairs`: values `[count]`, vectors `[>= count, n]`, and whether they are good.
 
-    `matrix [n, m]` is overwritten. The others are room for what LAPACK works with: at least `69 n + 4160` numbers,
-    `4 n + 5` integers, and the letters L and N.
+    `matrix [n, m]` is overwritten. The others are LAPACK's workspace: at least `69 n + 4160` numbers, `4 n + 5`
+    integers, and the letters L and N.
     """
     n = len(matrix)
     size, wanted, room, info, stride = integers[0:1], integers[1:2], integers[2:3], integers[3:4], integers[4:5]
@@ -179,7 +179,7 @@ def _smallest_eigenpairs(
     values[:], others[:] = diagonal, beside
     _dsterf((size, values, others, info))
     good, largest = info[0] == 0, values[n - 1]
-    needed = count  # and what shares the eigenspace of the last one
+    needed = count  # and others in the eigenspace of the last one
     while needed < n and values[needed] - values[needed - 1] <= SAME_VALUE * largest:
         needed += 1
     wanted[0], blocks[:], ends[:] = needed, 1, n
@@ -198,7 +198,7 @@ def _smallest_eigenpairs(
             _agree_on_basis(basis[begin:end], min(end - begin, count))
         begin = end
     for column in range(count):
-        # What rounding leaves of a zero, of which every component of the graph has one.
+        # Rounding errors of zero eigenvalues, one per component of the graph.
         if values[column] <= n * _EPSILON * largest:
             values[column] = 0.0
     return values[:count], basis, good
@@ -206,17 +206,17 @@ def _smallest_eigenpairs(
 
 @cpu_kernel
 def _make_tridiagonal(matrix: Numbers, diagonal: Numbers, beside: Numbers, reflectors: Numbers, work: Numbers) -> None:
-    """As `dsytrd`: `Q^T A Q` of symmetric A, `matrix [n, m]`, Q a product of reflections `1 - t v v^T`.
+    """Compute, as `dsytrd`, `Q^T A Q` of symmetric A, `matrix [n, m]`, Q a product of reflections `1 - t v v^T`.
 
     Column by column: t and v make it zero below the second diagonal, and then `A - v w^T - w v^T` is the reflected rest
     of A, `w = t A v - (t / 2) (t v^T A v) v` (Golub & Van Loan, Matrix Computations, section 8.3.1).
 
     Args:
-        matrix: receives v, from the second of its entries that are not 0 on, to the right of the second diagonal.
-        diagonal: receives the diagonal `[n]`.
-        beside: receives the second diagonal `[n]`, the last entry aside.
-        reflectors: receives t `[n]`, the last entry aside.
-        work: room for `2 m` numbers.
+        matrix: output for v, from its second non-zero entry on, to the right of the second diagonal.
+        diagonal: output for the diagonal `[n]`.
+        beside: output for the second diagonal `[n]`, except the last entry.
+        reflectors: output for t `[n]`, except the last entry.
+        work: workspace for `2 m` numbers.
     """
     n, width = matrix.shape
     columns = np.uint64(width)
@@ -257,14 +257,14 @@ def _make_tridiagonal(matrix: Numbers, diagonal: Numbers, beside: Numbers, refle
 
 @cpu_kernel
 def _solves(diagonal: Numbers, beside: Numbers, values: Numbers, basis: Numbers, tolerance: float) -> bool:
-    """Tell whether rows of `basis [k, n]` are orthonormal eigenvectors of a tridiagonal matrix, up to a tolerance."""
+    """Return whether rows of `basis [k, n]` are orthonormal eigenvectors of a tridiagonal matrix, to a tolerance."""
     count, n = basis.shape
     for column in range(count):
         for other in range(column + 1):
             product = -1.0 if other == column else 0.0
             for j in range(n):
                 product += basis[column, j] * basis[other, j]
-            if not abs(product) <= tolerance:  # also where it is NaN
+            if not abs(product) <= tolerance:  # also if it is NaN
                 return False
         for j in range(n):
             away = (diagonal[j] - values[column]) * basis[column, j]
@@ -277,7 +277,7 @@ def _solves(diagonal: Numbers, beside: Numbers, values: Numbers, basis: Numbers,
 
 @cpu_kernel
 def _agree_on_sign(vector: Numbers) -> None:
-    """Return the basis of `_agree_on_basis` where the eigenspace is a line."""
+    """Compute the basis of `_agree_on_basis` if the eigenspace is a line."""
     largest = 0.0
     for entry in vector:
         largest = max(largest, entry * entry)
@@ -291,7 +291,7 @@ def _agree_on_sign(vector: Numbers) -> None:
 
 @cpu_kernel
 def _agree_on_basis(basis: Numbers, count: int) -> None:
-    """See `_eigenvectors.pivoted_basis`: turn the rows of `basis [m, n]`, of which the first `count` become final."""
+    """See `_eigenvectors.pivoted_basis`: rotate the rows of `basis [m, n]`, of which the first `count` become final."""
     size, n = basis.shape
     remaining, lead = basis.copy(), np.empty(size)
     for column in range(count):

@@ -1,8 +1,8 @@
-"""Encodings in loops over graphs on a processor; each graph by itself, so that threads share them out.
+"""Encodings in loops over graphs on a CPU; graphs are independent and distributed over threads.
 
-Graphs that the loops leave, large or dense ones, are handed to the plain forms.
+Graphs that the loops skip, large or dense ones, are passed to the plain forms.
 
-Legend: G graphs; `node_ptr [G + 1]` and `edge_ptr [G + 1]` say where the nodes and edges of each begin, and
+Legend: G graphs; `node_ptr [G + 1]` and `edge_ptr [G + 1]` are the starts of the nodes and edges of each, and
 `edges [E, 2]` number nodes within their graph.
 """
 
@@ -19,16 +19,16 @@ from torch import Tensor
 from graphbench.contracts.kernels import plain_form
 from graphbench_kernels.running import run_in_threads, runs_numba
 
-#: Nodes up to which a graph is computed by loops.
+#: Nodes up to which loops compute a graph.
 _LARGE = 2048
-#: Pairs of nodes that are searched at once, as what is kept in between is larger.
+#: Pairs of nodes that are searched at once, since intermediate results are larger.
 _SEARCHED = 1 << 22
-#: Distance of a pair that no path joins, while distances are computed.
+#: Distance of an unconnected pair, while distances are computed.
 _NEVER = np.iinfo(np.int32).max // 2
 
 
 def random_walks(node_ptr: Tensor, edge_ptr: Tensor, edges: Tensor, num_steps: int) -> Tensor:
-    """`graphbench::random_walks`: sums over the edges of graphs that have few."""
+    """Compute `graphbench::random_walks`, as sums over edges for graphs with few edges."""
     if not runs_numba():
         return plain_form("graphbench::random_walks")(node_ptr, edge_ptr, edges, num_steps)
     from graphbench_kernels.encodings import rwse_numba as loops
@@ -50,11 +50,11 @@ def random_walks(node_ptr: Tensor, edge_ptr: Tensor, edges: Tensor, num_steps: i
 
 
 def _walked_along_edges(num_nodes: Tensor, num_edges: Tensor, undirected: Tensor) -> Tensor:
-    """Mark the graphs `[G]` with so few edges that sums over them take less time than products of matrices.
+    """Mark the graphs `[G]` with so few edges that sums over them are faster than matrix products.
 
-    Sums over all possible edges take as long as products with 100 nodes, over 0.4 of them with 250 or more, and of
-    directed graphs, which are walked twice as many steps, over half as many; a quarter leaves room for processors that
-    multiply faster than the one that this was measured on.
+    Sums over all possible edges take as long as products with 100 nodes, sums over 0.4 of them with 250 or more; for
+    directed graphs, which need twice as many steps, over half as many. A quarter leaves a margin for CPUs with faster
+    products than the one that this was measured on.
     """
     passes = 2 - undirected.long()
     return (num_nodes <= _LARGE) & (passes * num_edges <= 30 * num_nodes + num_nodes**2 // 4)
@@ -63,7 +63,7 @@ def _walked_along_edges(num_nodes: Tensor, num_edges: Tensor, undirected: Tensor
 def laplacian_eigenvectors(
     node_ptr: Tensor, edge_ptr: Tensor, edges: Tensor, count: int, normalization: str, skip_trivial: bool
 ) -> tuple[Tensor, Tensor]:
-    """`graphbench::laplacian_eigenvectors`: LAPACK for one graph after the other."""
+    """Compute `graphbench::laplacian_eigenvectors`, using LAPACK for one graph after the other."""
     if not runs_numba():
         return plain_form("graphbench::laplacian_eigenvectors")(
             node_ptr, edge_ptr, edges, count, normalization, skip_trivial
@@ -78,7 +78,7 @@ def laplacian_eigenvectors(
     options = (normalization != "none", normalization == "random_walk", int(skip_trivial))
     steps = 4 * int((num_nodes[chosen] ** 3).sum())
     operands = (chosen, node_ptr, edge_ptr, edges, *options, vectors, values, failed)
-    with _libraries().limit(limits=1, user_api="blas"):  # each of our threads has graphs of its own
+    with _libraries().limit(limits=1, user_api="blas"):  # each of our threads has its own graphs
         run_in_threads(decompose, len(chosen), steps, *operands)
     left[chosen[~failed]] = False
     graphs = left.nonzero().flatten()
@@ -92,14 +92,14 @@ def laplacian_eigenvectors(
 
 @cache
 def _libraries() -> ThreadpoolController:
-    """Those with threads of their own, SciPy's LAPACK among them; to look them up takes as long as 100 molecules."""
+    """Return libraries with their own threads, including SciPy's LAPACK; the look-up takes as long as 100 molecules."""
     return ThreadpoolController()
 
 
 def find_shortest_paths(
     node_ptr: Tensor, edge_ptr: Tensor, edges: Tensor, max_distance: int, with_steps: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """`graphbench::shortest_paths`: breadth-first searches, some graphs at a time."""
+    """Compute `graphbench::shortest_paths` with breadth-first searches, several graphs at a time."""
     if not runs_numba():
         return plain_form("graphbench::shortest_paths")(node_ptr, edge_ptr, edges, max_distance, with_steps)
     from graphbench_kernels.encodings import shortest_paths_numba as loops
@@ -129,12 +129,12 @@ def find_shortest_paths(
 
 
 def _empty_lists(length: int) -> tuple[Tensor, ...]:
-    """Room for edges, goals and weights of so many steps."""
+    """Allocate edges, goals and weights of `length` steps."""
     return tuple(torch.empty(length, dtype=dtype) for dtype in (torch.int32, torch.int32, torch.float32))
 
 
 def select(node_ptr: Tensor, edge_ptr: Tensor, edges: Tensor, graphs: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Select the nodes of some graphs, and the three tensors of the table that has these graphs alone.
+    """Select the nodes of some graphs, and the three tensors of the table with only these graphs.
 
     Examples:
         >>> ptr, edges = torch.tensor([0, 1, 3]), torch.tensor([[0, 0], [0, 1], [1, 0]])

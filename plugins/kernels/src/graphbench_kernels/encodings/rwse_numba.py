@@ -1,8 +1,8 @@
 """Random walks along the edges of graphs, in loops that Numba compiles.
 
-Only imported by `loops`, where `runs_numba` is true. Every graph is walked by itself.
+Only imported by `loops`, if `runs_numba` is true. Every graph is processed separately.
 
-Legend: n nodes of a graph, A its adjacency, d_i the edges that begin at node i, M = D^-1 A the walk.
+Legend: n nodes of a graph, A its adjacency, d_i the edges that start at node i, M = D^-1 A the walk.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from graphbench_kernels.running import cpu_kernel
 Integers = NDArray[np.int64]
 Numbers = NDArray[np.float64]
 
-#: Numbers of a vector, and vectors of a row of walks that are taken together.
+#: Numbers of a vector, and vectors of a row of walks that are processed together.
 _LANES, _VECTORS = 8, 4
 _PANEL = _LANES * _VECTORS
 _VECTOR = ir.VectorType(ir.DoubleType(), _LANES)
@@ -37,15 +37,15 @@ def find_undirected(
     most_nodes: int,
     undirected: NDArray[np.bool_],
 ) -> None:
-    """Say of some graphs whether as many edges i -> j as j -> i are in them, for all i and j.
+    """Determine for some graphs whether they have as many edges i -> j as j -> i, for all i and j.
 
     Args:
         first: number of the first graph.
-        last: the graph before which to stop.
-        node_ptr: where the nodes of graphs begin `[G + 1]`.
-        edge_ptr: where their edges begin `[G + 1]`.
+        last: end of the graphs (exclusive).
+        node_ptr: start of the nodes of each graph `[G + 1]`.
+        edge_ptr: start of the edges of each graph `[G + 1]`.
         edges: source and target of each edge, numbered within graphs `[E, 2]`.
-        most_nodes: graphs with more nodes are not looked at.
+        most_nodes: graphs with more nodes are skipped.
         undirected: `[G]`.
     """
     for graph in range(first, last):
@@ -76,18 +76,18 @@ def walk_along_edges(
 ) -> None:
     """Fill `rwse[i, k - 1]` with `(M^k)_ii` of some graphs: columns of `M^a = M M^(a-1)`, a sum over edges per row.
 
-    Undirected graphs are walked half as many steps. There a walk and its reverse have probabilities in the ratio of the
-    degrees at their ends, `d_i M^a_ij = d_j M^a_ji`, so that columns of two powers tell what returns after both:
+    Undirected graphs need half as many steps. A walk and its reverse have probabilities in the ratio of the degrees at
+    their ends, `d_i M^a_ij = d_j M^a_ji`, so columns of two powers give the return probability after both:
 
         (M^(a+b))_jj = sum_i M^a_ji M^b_ij = sum_i d_i M^a_ij M^b_ij / d_j,    b = a - 1 and b = a
 
     Args:
         first: number of the first item of `chosen`.
-        last: the item before which to stop.
+        last: end of the items (exclusive).
         chosen: numbers of graphs.
         undirected: see `find_undirected`.
-        node_ptr: where the nodes of graphs begin `[G + 1]`.
-        edge_ptr: where their edges begin `[G + 1]`.
+        node_ptr: start of the nodes of each graph `[G + 1]`.
+        edge_ptr: start of the edges of each graph `[G + 1]`.
         edges: source and target of each edge, numbered within graphs `[E, 2]`.
         rwse: `[N, num_steps]`.
     """
@@ -97,8 +97,8 @@ def walk_along_edges(
         start, n = node_ptr[graph], node_ptr[graph + 1] - node_ptr[graph]
         begins, targets = _by_source(edges[edge_ptr[graph] : edge_ptr[graph + 1]], n)
         before, power = np.empty((n, _PANEL)), np.empty((n, _PANEL))
-        powers_per_step = 2 if undirected[graph] else 1  # powers whose diagonals a step tells
-        # Columns of M^a follow from those of M^(a-1) alone: a panel of them goes through all steps in the cache.
+        powers_per_step = 2 if undirected[graph] else 1  # powers whose diagonals a step gives
+        # Columns of M^a depend only on those of M^(a-1): a panel of them goes through all steps in the cache.
         for left in range(0, n, _PANEL):
             right = min(left + _PANEL, n)
             before[:] = 0.0
@@ -138,10 +138,10 @@ def _by_source(edges: Integers, num_nodes: int) -> Any:
 def _walk_on(
     typing_context: Any, before: Any, targets: Any, begin: Any, end: Any, node: Any, power: Any, sums: Any
 ) -> Any:
-    """Row i of M P, P = `before [n, _PANEL]`, to `power[i]`: the mean of the rows of P that edges lead to.
+    """Write row i of M P, P = `before [n, _PANEL]`, to `power[i]`: the mean of the rows of P that edges lead to.
 
-    Adds `d_i (M P)_ic P_ic` to `sums[0, c]` and `d_i (M P)_ic^2` to `sums[1, c]`. In vector instructions of its own: of
-    loops over edges and columns Numba makes some that keep the sum of a row in memory, which takes twice the time.
+    Adds `d_i (M P)_ic P_ic` to `sums[0, c]` and `d_i (M P)_ic^2` to `sums[1, c]`. Uses custom vector instructions: in
+    loops over edges and columns Numba keeps the sum of a row in memory, which takes twice the time.
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:

@@ -1,10 +1,10 @@
 """Breadth-first searches from and to every node of many graphs, in loops that Numba compiles.
 
-Only imported by `loops`, where `runs_numba` is true. Every graph is searched by itself, so that
-nothing depends on the others.
+Only imported by `loops`, if `runs_numba` is true. Every graph is searched separately, so results do not depend on
+others.
 
-Legend: the arrays of a table hold graph after graph; graph g has nodes `node_ptr[g] .. node_ptr[g + 1]`, edges and
-pairs likewise, and edges name nodes from 0 on.
+Legend: the arrays of a table concatenate graphs; graph g has nodes `node_ptr[g] .. node_ptr[g + 1]`, edges and pairs
+accordingly, and edges number nodes from 0.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ def from_every_node(
 
     Args:
         first: number of the first graph.
-        last: the graph before which to stop.
-        node_ptr: where the nodes of graphs begin `[G + 1]`.
-        edge_ptr: where their edges begin `[G + 1]`.
-        pair_ptr: where their pairs begin `[G + 1]`.
+        last: end of the graphs (exclusive).
+        node_ptr: start of the nodes of each graph `[G + 1]`.
+        edge_ptr: start of the edges of each graph `[G + 1]`.
+        pair_ptr: start of the pairs of each graph `[G + 1]`.
         edges: source and target of each edge `[E, 2]`.
-        never: distance of pairs that no path joins.
+        never: distance of unconnected pairs.
         distance: `[pairs]`.
     """
     for graph in range(first, last):
@@ -84,24 +84,24 @@ def to_every_node(
     paths: Numbers,
     steps: Integers,
 ) -> None:
-    """Compute the same, with numbers of shortest paths, and of the edges that begin them.
+    """Compute the same, with numbers of shortest paths, and of their first edges.
 
     Args:
-        first: see `from_every_node`, and so down to `distance`.
-        last: see there.
-        node_ptr: see there.
-        edge_ptr: see there.
-        pair_ptr: see there.
-        edges: see there.
-        never: see there.
-        distance: see there.
+        first: see `from_every_node`, like all arguments down to `distance`.
+        last: see `from_every_node`.
+        node_ptr: see `from_every_node`.
+        edge_ptr: see `from_every_node`.
+        pair_ptr: see `from_every_node`.
+        edges: see `from_every_node`.
+        never: see `from_every_node`.
+        distance: see `from_every_node`.
         paths: number of shortest paths i -> j, comparable among those of one j and one distance `[pairs]`.
-        steps: how many edges of each graph begin shortest paths, each counted for all j `[G]`.
+        steps: number of edges of each graph that start shortest paths, each counted for all j `[G]`.
     """
     for graph in range(first, last):
         n = node_ptr[graph + 1] - node_ptr[graph]
         here = edges[edge_ptr[graph] : edge_ptr[graph + 1]]
-        # From each goal against the edges, since a path's first edge is wanted and not its last.
+        # From each goal against the edges, since the first edge of a path is needed, not its last.
         starts, _, sources = _by_end(here, 1, n)
         queue, away, number = np.empty(n, np.int64), np.empty(n, np.int32), np.empty(n)
         begun = 0
@@ -146,21 +146,21 @@ def list_steps(
     goal: NDArray[np.int32],
     weight: NDArray[np.float32],
 ) -> None:
-    """List the edges that begin shortest paths, by pair and then by number, with the share of the paths of each.
+    """List the edges that start shortest paths, by pair and then by number, with the share of the paths of each.
 
     Args:
-        first: see `from_every_node`, and so down to `edges`.
-        last: see there.
-        node_ptr: see there.
-        edge_ptr: see there.
-        pair_ptr: see there.
-        edges: see there.
-        distance: as `to_every_node` fills it.
-        paths: as `to_every_node` fills it.
-        step_ptr: where the steps of graphs begin `[G + 1]`.
-        edge: receives numbers of edges `[steps]`.
-        goal: receives the nodes where the paths end `[steps]`.
-        weight: receives shares `[steps]`.
+        first: see `from_every_node`, like all arguments down to `edges`.
+        last: see `from_every_node`.
+        node_ptr: see `from_every_node`.
+        edge_ptr: see `from_every_node`.
+        pair_ptr: see `from_every_node`.
+        edges: see `from_every_node`.
+        distance: from `to_every_node`.
+        paths: from `to_every_node`.
+        step_ptr: start of the steps of each graph `[G + 1]`.
+        edge: output for numbers of edges `[steps]`.
+        goal: output for the final nodes of paths `[steps]`.
+        weight: output for shares `[steps]`.
     """
     for graph in range(first, last):
         n, begin = node_ptr[graph + 1] - node_ptr[graph], pair_ptr[graph]
@@ -172,7 +172,7 @@ def list_steps(
             for end in range(n):
                 closer = distance[begin + source * n + end] - 1
                 count, total = 0, 0.0
-                for place in range(starts[source], starts[source + 1]):  # without a branch, which no processor foresees
+                for place in range(starts[source], starts[source + 1]):  # without a branch, which CPUs cannot predict
                     onward = begin + targets[place] * n + end
                     chosen[count], shares[count] = order[place], paths[onward]
                     leads = distance[onward] == closer
@@ -185,7 +185,7 @@ def list_steps(
 
 @cpu_kernel
 def _by_end(edges: Integers, end: int, num_nodes: int) -> Any:
-    """Edges by one of their ends: where those of each node begin `[n + 1]`, their numbers, their other ends."""
+    """Group edges by one of their ends: start of those of each node `[n + 1]`, their numbers, their other ends."""
     starts, order = np.zeros(num_nodes + 1, np.int64), np.empty(len(edges), np.int64)
     for number in range(len(edges)):
         starts[edges[number, end] + 1] += 1
@@ -201,7 +201,7 @@ def _by_end(edges: Integers, end: int, num_nodes: int) -> Any:
 
 @cpu_kernel
 def _scale_down(number: Numbers, nodes: Integers) -> None:
-    """Divide numbers of paths by a power of two, which keeps ratios exact, where they grow too large; none vanishes."""
+    """Divide numbers of paths that grow too large by a power of two, which keeps ratios exact; none becomes 0."""
     largest = 0.0
     for node in nodes:
         largest = max(largest, number[node])

@@ -1,8 +1,8 @@
-"""Relative terms from squared distances and products of normals, row by row, for `mixture_numba`.
+"""Relative terms from squared distances and products of normals, one row at a time, for `mixture_numba`.
 
-They are made where they are used, so that nothing is stored of the size of the scores. Arrays have one axis.
+They are computed when used, so nothing as large as the scores is stored. Arrays have one axis.
 
-Legend: N rows of the largest graph, K slots of the sample, L the same up to whole vectors, H heads.
+Legend: N rows of the largest graph, K slots of the sample, L the same rounded up to whole vectors, H heads.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from graphbench_kernels.running import cpu_kernel
 Array = NDArray[np.float32]
 Integers = NDArray[np.int64]
 
-#: Numbers of a node: three coordinates and the normal, 0 where there are fewer.
+#: Numbers per node: three coordinates and the normal, padded with 0.
 PLACE = 6
-#: Numbers of a head: what maps distance, product and 1 to a factor (before the softplus), and to a summand.
+#: Numbers per head: maps of distance, product and 1 to a factor (before the softplus), and to a summand.
 MAPS = 6
-#: Rows of the table `[8, L]` that `distance_terms` leaves to `distance_gradients`: distance and product at the sampled
-#: token, these at its partner, then at both an exponential and the softplus.
+#: Rows of the table `[8, L]` that `distance_terms` passes to `distance_gradients`: distance and product at the sampled
+#: token, the same at its partner, then an exponential and the softplus for both.
 TABLE = 8
 
 _ZERO, _HALF, _ONE, _TWO = np.float32(0), np.float32(0.5), np.float32(1), np.float32(2)
@@ -45,13 +45,13 @@ def take_places(
 
     Args:
         places: `[b, N, PLACE]`.
-        graph: whose.
+        graph: number of the graph.
         nodes: N.
         slots: K.
         columns: L.
         index: sampled tokens `[b, K]`.
         partner: `[b, K]`.
-        weight: of the sampled tokens `[b, K]`.
+        weight: weight of the sampled tokens `[b, K]`.
         own: see above.
         shares: `[L]`.
     """
@@ -78,17 +78,17 @@ def distance_terms(
     factors: Array,
     summands: Array,
 ) -> None:
-    """Write what the scores of a row are multiplied by, and what is then added.
+    """Write the factors of the scores of a row, and the summands added afterwards.
 
     Args:
         places: `[b, N, PLACE]`.
-        at: where the row's place begins.
+        at: start of the row's place.
         columns: L.
         own: see `take_places`.
         shares: see `take_places`.
         hidden: added to the summands `[L]`.
         maps: `[H, MAPS]`.
-        head: of the maps.
+        head: head of the maps.
         table: see `TABLE`.
         factors: `[L]`.
         summands: `[L]`.
@@ -125,17 +125,17 @@ def distance_gradients(
     of_maps: Array,
     of_shares: Array,
 ) -> None:
-    """Add what a row gives to the gradients of its maps and of the weights.
+    """Add the contribution of a row to the gradients of its maps and the weights.
 
     Args:
         slopes: gradients of the scores with relative terms.
-        scores: without relative terms.
-        at: where the row begins in both.
+        scores: scores without relative terms.
+        at: start of the row in both.
         columns: L.
         shares: see `take_places`.
         maps: `[H, MAPS]`.
-        head: of the maps.
-        table: as `distance_terms` left it for this row; its exponentials are written over.
+        head: head of the maps.
+        table: from `distance_terms` for this row; its exponentials are overwritten.
         of_maps: `[MAPS]`.
         of_shares: `[L]`.
     """
@@ -193,7 +193,7 @@ def _products(places: Array, at: int, own: Array, first: int, length: int, table
 
 @cpu_kernel
 def _powers(table: Array, at: int, length: int, maps: Array, map_at: int, to: int) -> None:
-    """`exp(-|u|)` of `u`, the mapped distance and product."""
+    """Compute `exp(-|u|)` of `u`, the mapped distance and product."""
     distance, product, constant = maps[map_at], maps[map_at + np.uint64(1)], maps[map_at + np.uint64(2)]
     for j in range(length):
         u = distance * table[at + j] + product * table[at + length + j] + constant
@@ -234,9 +234,9 @@ def _slopes(
 
 @cpu_kernel
 def _power_of_two(x: np.float32) -> np.float32:
-    """2^x of `x <= 0` to about one unit in the last place, by Chebyshev's polynomial of degree 6."""
+    """Compute 2^x for `x <= 0` to about one unit in the last place, with a Chebyshev polynomial of degree 6."""
     bounded = x if x > _LOWEST else _LOWEST
-    # Truncation goes towards 0, so of x <= 0 this is the nearest whole number; it is added to the exponent below.
+    # Truncation is towards 0, so for x <= 0 this is the nearest integer; it is added to the exponent below.
     n = np.int32(bounded - _HALF)
     f = bounded - np.float32(n)
     p = np.float32(0.0001545318283)
@@ -251,7 +251,7 @@ def _power_of_two(x: np.float32) -> np.float32:
 
 @cpu_kernel
 def _logarithm_of_one_and(x: np.float32) -> np.float32:
-    """`log(1 + x) = 2 artanh(x / (2 + x))` of x in [0, 1], by the series: the next term is below rounding."""
+    """`log(1 + x) = 2 artanh(x / (2 + x))` for x in [0, 1], as a series: the next term is below rounding."""
     t = x / (_TWO + x)
     s = t * t
     p = np.float32(1 / 13)

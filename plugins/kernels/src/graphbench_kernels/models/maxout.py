@@ -1,6 +1,6 @@
-"""Sums of maxima, and their gradients: loops on processors (`maxout_numba`), Triton on cards (`maxout_triton`).
+"""Sums of maxima, and their gradients: loops on CPUs (`maxout_numba`), Triton on GPUs (`maxout_triton`).
 
-Without gradients of their own: `graphbench_sft.maxout_scores` calls both.
+Neither defines a backward pass: `graphbench_sft.maxout_scores` calls both.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def maxima_gradients(a: Tensor, b: Tensor, grad: Tensor) -> tuple[Tensor, Tensor
 
 
 def maxima_on_cards(a: Tensor, b: Tensor) -> Tensor:
-    """`graphbench_sft::maxima` on a graphics card."""
+    """Compute `graphbench_sft::maxima` on a GPU."""
     if type(a) is Tensor and type(b) is Tensor and runs_triton(a.device):
         from graphbench_kernels.models import maxout_triton
 
@@ -42,7 +42,7 @@ def maxima_on_cards(a: Tensor, b: Tensor) -> Tensor:
 
 
 def maxima_gradients_on_cards(a: Tensor, b: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
-    """`graphbench_sft::maxima_gradients` on a graphics card."""
+    """Compute `graphbench_sft::maxima_gradients` on a GPU."""
     if type(a) is Tensor and type(b) is Tensor and runs_triton(a.device):
         from graphbench_kernels.models import maxout_triton
 

@@ -1,7 +1,7 @@
-"""Maxout scores on a processor: one loop for the scores, one for both gradients, compiled by Numba.
+"""Maxout scores on a CPU: one loop for the scores, one for both gradients, compiled by Numba.
 
-Only imported by `maxout`, where `runs_numba` is true. A few rows at a time are compared with all others, in
-the cache; nothing else is stored but the results and a copy of an operand.
+Only imported by `maxout`, if `runs_numba` is true. Several rows at a time are compared with all others, in the cache;
+only the results and a copy of an operand are stored.
 
 Legend: M matrices (batch x heads), p and s rows of the two operands, d channels.
 """
@@ -24,16 +24,16 @@ from graphbench_kernels.products_numba import LANES
 from graphbench_kernels.running import cpu_kernel, run_in_threads
 
 Array = NDArray[np.floating]
-#: Rows that are worked on at once.
+#: Rows that are processed at once.
 _ROWS = 16
 
 
 def scores(a: Tensor, b: Tensor) -> Tensor:
-    """`sum_c max(a_ic, b_jc)`, `[M, p, s]`, of `a [M, p, d]` and `b [M, s, d]`."""
+    """Compute `sum_c max(a_ic, b_jc)`, `[M, p, s]`, of `a [M, p, d]` and `b [M, s, d]`."""
     matrices, rows, channels = a.shape
     length = b.shape[1]
     out = a.new_empty(matrices, rows, length)
-    # Channel after channel, so that a vector holds one channel of sixteen rows of b.
+    # One channel after the other, so that a vector contains one channel of sixteen rows of b.
     by_channel = b.new_zeros(matrices, channels, -(-length // LANES) * LANES)
     by_channel[..., :length] = b.mT
     operands = [x.contiguous().view(-1) for x in (a, by_channel, out)]
@@ -43,7 +43,7 @@ def scores(a: Tensor, b: Tensor) -> Tensor:
 
 
 def gradients(a: Tensor, b: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
-    """Gradients `[M, p, d]` and `[M, s, d]` from `grad [M, p, s]`: to the larger number, half each where equal."""
+    """Compute gradients `[M, p, d]` and `[M, s, d]` from `grad [M, p, s]`: to the larger number, half each if equal."""
     matrices, rows, channels = a.shape
     grad_a, grad_b = a.new_empty(a.shape), b.new_empty(b.shape)
     operands = [x.contiguous().view(-1) for x in (a, b, grad, grad_a, grad_b)]
@@ -113,7 +113,7 @@ def _gradients(
             give_rows(grad_a_rows, LANES, count, width, grad_a, here * channels + channel, channels)
         for j in range(length):
             at, total = np.uint64(j * LANES), totals[np.uint64(j)]
-            # What a does not take of a gradient is b's.
+            # The part of a gradient that a does not get goes to b.
             for c in range(np.uint64(0), np.uint64(LANES)):
                 grad_b_rows[at + c] = total - grad_b_rows[at + c]
         give_rows(grad_b_rows, LANES, length, width, grad_b, place, channels)

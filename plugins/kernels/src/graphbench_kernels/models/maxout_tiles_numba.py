@@ -1,7 +1,7 @@
-"""Sums of maxima and their gradients in vector registers, for kernels that have their operands in the cache.
+"""Sums of maxima and their gradients in vector registers, for kernels with operands in the cache.
 
-Imported by kernels in Numba alone, of which these functions become part; matrices lie in arrays with one axis, as in
-`graphbench_kernels.products_numba`.
+Only imported by Numba kernels, into which these functions are inlined; matrices are stored in one-dimensional arrays,
+as in `graphbench_kernels.products_numba`.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ def sums_of_maxima(
     count: int,
     factor: float,
 ) -> None:
-    """Write `sum_t factor max(a_rt, b_tc)` to `out_rc`; arguments as in `multiply`, with columns of `a` side by side.
+    """Write `sum_t factor max(a_rt, b_tc)` to `out_rc`; arguments as in `multiply`, with contiguous columns of `a`.
 
-    Where `a_rt` is NaN, the maximum is `b_tc`; where `b_tc` is NaN, so is the sum.
+    If `a_rt` is NaN, the maximum is `b_tc`; if `b_tc` is NaN, so is the sum.
     """
     many, wide = rows // ROWS * ROWS, columns // WIDE * WIDE
     for row in range(0, many, ROWS):
@@ -65,7 +65,7 @@ def sums_of_maxima(
 
 
 def _shares(rows: int) -> Any:
-    """Make an instruction: gradients of some rows of `a` and a vector of its columns; see `share_gradients`."""
+    """Create an instruction for gradients of some rows of `a` and a vector of its columns; see `share_gradients`."""
 
     def generate(builder: Any, a: Any, a_at: Any, a_row: Any, b: Any, b_at: Any, b_row: Any, *rest: Any) -> None:
         g, g_at, g_row, grad_a, grad_b, count = rest
@@ -88,7 +88,7 @@ def _shares(rows: int) -> Any:
                 place = builder.add(builder.add(g_at, builder.mul(integer(row), g_row)), loop.index)
                 half = everywhere(builder, builder.load(builder.gep(g, [place])))
                 row_sum = builder.load(sums[row])
-                for comparison in (">", ">="):  # a half for each: both where larger, one where equal
+                for comparison in (">", ">="):  # a half for each: both if larger, one if equal
                     taken = builder.fcmp_ordered(comparison, row_lanes[row], other)
                     row_sum = builder.select(taken, builder.fadd(row_sum, half), row_sum)
                     total = builder.select(taken, builder.fadd(total, half), total)
@@ -121,25 +121,25 @@ def share_gradients(
     columns: int,
     count: int,
 ) -> None:
-    """Write what `a_rt` gets of the gradients `2 g_rc` of sums of maxima to `grad_a`, and add it to `grad_b`.
+    """Write the share of `a_rt` in the gradients `2 g_rc` of sums of maxima to `grad_a`, and add it to `grad_b`.
 
-    That is `2 g_rc` where `a_rt > b_ct` and `g_rc` where they are equal, summed up over c for `grad_a` and over r for
-    `grad_b`: what `b_ct` gets is the sum of all `2 g_rc` over r, less that.
+    It is `2 g_rc` if `a_rt > b_ct` and `g_rc` if they are equal, summed over c for `grad_a` and over r for `grad_b`.
+    The share of `b_ct` is the sum of all `2 g_rc` over r minus that.
 
     Args:
-        a: holds the matrix `[rows, columns]`; columns lie side by side, here and in `b`.
+        a: contains the matrix `[rows, columns]`; columns are contiguous, here and in `b`.
         a_at: place of its first number, in `a` and `grad_a`.
-        a_row: how far its rows lie apart, in `a` and `grad_a`.
-        b: holds the matrix `[count, columns]`.
+        a_row: stride of its rows, in `a` and `grad_a`.
+        b: contains the matrix `[count, columns]`.
         b_at: place of its first number, in `b` and `grad_b`.
-        b_row: how far its rows lie apart, in `b` and `grad_b`.
-        g: holds half of the gradients `[rows, count]`.
+        b_row: stride of its rows, in `b` and `grad_b`.
+        g: contains half of the gradients `[rows, count]`.
         g_at: place of the first one.
-        g_row: how far its rows lie apart.
+        g_row: stride of its rows.
         grad_a: like `a`, another array.
         grad_b: like `b`, another array.
-        rows: of `a`.
-        columns: of `a` and `b`, a multiple of `LANES`.
+        rows: rows of `a`.
+        columns: columns of `a` and `b`, a multiple of `LANES`.
         count: rows of `b`.
     """
     many = rows // ROWS * ROWS
@@ -161,7 +161,7 @@ def whole_lanes(count: int) -> int:
 
 @cpu_kernel
 def no_number(a: Array, at: int, count: int) -> float:
-    """Return 0, or NaN if one of `a` is: `sums_of_maxima` passes over these, and this is added to its sums."""
+    """Return 0, or NaN if one of `a` is NaN: `sums_of_maxima` ignores these, so this is added to its sums."""
     nan_bits = np.int32(0)
     for t in range(np.uint64(at), np.uint64(at + count)):
         nan_bits += np.int32(a[t] != a[t])
@@ -170,7 +170,7 @@ def no_number(a: Array, at: int, count: int) -> float:
 
 @cpu_kernel
 def take_rows(x: Array, x_at: int, x_row: int, rows: int, width: int, own: Array, own_row: int) -> None:
-    """Copy a matrix `[rows, width]` to the beginning of `own`; places and distances of rows as in `multiply`."""
+    """Copy a matrix `[rows, width]` to the start of `own`; places and strides of rows as in `multiply`."""
     for i in range(rows):
         place, to = np.uint64(x_at + i * x_row), np.uint64(i * own_row)
         for c in range(np.uint64(0), np.uint64(width)):

@@ -1,8 +1,7 @@
-"""Maxout scores on a graphics card: one Triton kernel for the scores, one for both gradients.
+"""Maxout scores on a GPU: one Triton kernel for the scores, one for both gradients.
 
-Only imported by `maxout`, where `runs_triton` is true: the CPU builds of torch bring no Triton with them. Nothing is
-stored but the results: a program keeps a tile of these in registers and goes along the axis that is summed over, one
-outer comparison per step.
+Only imported by `maxout`, if `runs_triton` is true: the CPU builds of torch do not include Triton. Only the results are
+stored: a program keeps a tile of these in registers and iterates over the summed axis, one outer comparison per step.
 
 Legend: M matrices (batch x heads), p and s rows of the two operands, d channels.
 """
@@ -16,14 +15,14 @@ from torch import Tensor
 
 #: Sides of a tile: 64 x 64 float32 are 32 registers for each of 128 threads.
 _TILE = 64
-#: Channels of a tile of gradients, and numbers of it to a warp: what it is compared with, where it lies and what it
-#: adds up take ten registers a number, and no thread has more than 255.
+#: Channels of a tile of gradients, and its numbers per warp: operands, addresses and sums need ten registers per
+#: number, and a thread has at most 255.
 _CHANNELS, _NUMBERS_PER_WARP = 32, 256
 _FEWEST = 16  # a tile of a short axis is as long as that axis, but not shorter
 
 
 def scores(a: Tensor, b: Tensor) -> Tensor:
-    """`sum_c max(a_ic, b_jc)`, `[M, p, s]`, of `a [M, p, d]` and `b [M, s, d]`."""
+    """Compute `sum_c max(a_ic, b_jc)`, `[M, p, s]`, of `a [M, p, d]` and `b [M, s, d]`."""
     matrices, rows, channels = a.shape
     columns = b.shape[1]
     out = a.new_empty(matrices, rows, columns)
@@ -39,14 +38,14 @@ def scores(a: Tensor, b: Tensor) -> Tensor:
 
 
 def gradients(a: Tensor, b: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
-    """Gradients `[M, p, d]` and `[M, s, d]` from `grad [M, p, s]`: to the larger number, half each where equal."""
+    """Compute gradients `[M, p, d]` and `[M, s, d]` from `grad [M, p, s]`: to the larger number, half each if equal."""
     a, b, grad = a.contiguous(), b.contiguous(), grad.contiguous()
-    # Each result is summed by its own programs, without atomics: b's is a's with the operands changed over.
+    # Separate programs sum each result, without atomics: b's is a's with the operands swapped.
     return _gradient(a, b, grad), _gradient(b, a, grad.transpose(1, 2))
 
 
 def _gradient(own: Tensor, other: Tensor, grad: Tensor) -> Tensor:
-    """Of `own [M, p, d]`; `grad [M, p, s]` need not be contiguous in its last two axes."""
+    """Compute the gradient of `own [M, p, d]`; the last two axes of `grad [M, p, s]` need not be contiguous."""
     matrices, rows, channels = own.shape
     out = torch.empty_like(own)
     if not out.numel():
@@ -86,14 +85,14 @@ def _scores(
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
 ) -> None:
-    """One tile of `out [M, p, s]`; `a [M, d, p]` and `b [M, d, s]` are contiguous."""
+    """Compute one tile of `out [M, p, s]`; `a [M, d, p]` and `b [M, d, s]` are contiguous."""
     matrix = tl.program_id(0).to(tl.int64)
     rows = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
     columns = tl.program_id(2) * COLUMNS + tl.arange(0, COLUMNS)
     left = a + matrix * d * p + rows
     right = b + matrix * d * s + columns
     total = tl.zeros((ROWS, COLUMNS), out.dtype.element_ty)
-    channel = 0  # `range` of an argument cannot be interpreted by Triton 3.6 with NumPy 2.4
+    channel = 0  # Triton 3.6 cannot interpret `range` of an argument with NumPy 2.4
     while channel < d:
         x = tl.load(left, mask=rows < p, other=0.0)
         y = tl.load(right, mask=columns < s, other=0.0)

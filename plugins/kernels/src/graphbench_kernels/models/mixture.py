@@ -1,7 +1,7 @@
-"""Maxout attention to sampled tokens on a processor, from rows of queries to rows of mixed values in one step.
+"""Maxout attention to sampled tokens on a CPU, from rows of queries to rows of mixed values in one step.
 
-What `SampledAttention` computes of scores, relative terms on edges, leaky weights and values is one loop of
-`mixture_numba` forward and one backward, where operations of torch are some forty over tensors of all scores.
+Scores, relative terms on edges, leaky weights and values of `SampledAttention` are one loop of `mixture_numba` forward
+and one backward, compared with about forty torch operations over tensors of all scores.
 
 Legend: T tokens of all graphs, b graphs of a block, K sampled tokens, H heads, h head width, P pairs.
 """
@@ -34,7 +34,7 @@ def mixture(
     add: Tensor | None,
     *lists: Sequence[Tensor | None],
 ) -> Tensor:
-    """`graphbench_sft::mixture`, all in the same precision."""
+    """Compute `graphbench_sft::mixture`, all in the same precision."""
     packing = (ptr, order, slots, shapes)
     given = [x for tensors in lists for x in tensors if x is not None and x.is_floating_point()]
     keys = [key for key in lists[0] if key is not None]
@@ -50,7 +50,7 @@ def _by_block(lists: Sequence[Sequence[Tensor | None]]) -> list[Tensor | None]:
 
 
 class _Mixture(torch.autograd.Function):
-    """See `mixture`; the tensors of all blocks come one block after the other."""
+    """See `mixture`; the tensors of all blocks are passed block by block."""
 
     @staticmethod
     def forward(
@@ -95,7 +95,7 @@ class _Mixture(torch.autograd.Function):
             floats = [_flat(x, query) for x in of_own]
             out = (*floats[:3], *by_head.view(2, -1), *floats[3:], _flat(of_weight, query), _flat(of_maps, query))
             run_in_threads(mix_gradient, count, 4 * steps, *block, *rest, *out)
-            if maps is None:  # else places have made all terms
+            if maps is None:  # else places determine all terms
                 of_all += by_head.sum(1)
             of_weight = None if of_weight is None else of_weight.sum(1)
             of_maps = None if of_maps is None else of_maps.sum(0)
@@ -115,10 +115,10 @@ def _defined(
 def _calls(
     ctx: Any, query: Tensor, mul: Tensor | None, add: Tensor | None, tensors: Sequence[Tensor | None]
 ) -> Iterator[tuple[tuple[Any, ...], int, int]]:
-    """For each block the first arguments of the kernels, how many heads of graphs it has, and steps of arithmetic."""
+    """Return for each block the first arguments of the kernels, its number of heads of graphs, and operations."""
     num_heads, width = ctx.num_heads, query.shape[1] // ctx.num_heads
     ptr, order, _, shapes = ctx.packing
-    factors = query.new_ones(num_heads) if mul is None else mul.clone()  # views of parameters stay out of kernels
+    factors = query.new_ones(num_heads) if mul is None else mul.clone()  # views of parameters must not reach kernels
     summands = query.new_zeros(num_heads) if add is None else add.clone()
     none = torch.empty(0, dtype=torch.int64)
     for number, place in enumerate(place_blocks(ptr, order, shapes)):
@@ -137,7 +137,7 @@ def _calls(
 
 
 def _flat(x: Tensor | None, like: Tensor | None = None) -> Tensor:
-    """Flatten to a view or a copy; empty where there is no array."""
+    """Flatten to a view or a copy; empty if there is no array."""
     if x is None:
         assert like is not None
         return like.new_empty(0)

@@ -1,13 +1,12 @@
-"""Attention of all tokens to a few sampled ones, from scores to mixed values, a few rows at a time in the cache.
+"""Attention of all tokens to a few sampled ones, from scores to mixed values, several rows at a time in the cache.
 
-Only imported by `mixture`, where `runs_numba` is true. An item is a head of a graph. Nothing of the size of
-the scores is stored: the way back computes them again, which takes less time than to write and read them.
+Only imported by `mixture`, if `runs_numba` is true. An item is a head of a graph. Nothing as large as the scores is
+stored: the backward pass recomputes them, which is faster than writing and reading them.
 
-All arrays have one axis, for which the compiler makes vector instructions where an index is unsigned; comments tell
-their shapes.
+All arrays have one axis, for which the compiler vectorises loops with unsigned indices; comments give their shapes.
 
 Legend: T tokens of all graphs, b graphs of a block, N rows of its largest graph, K slots of the sample, H heads, h head
-width, P pairs with relative terms of their own.
+width, P pairs with separate relative terms.
 """
 
 from __future__ import annotations
@@ -40,9 +39,9 @@ Array = NDArray[np.floating]
 Integers = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
-#: Rows that are worked on at once: their scores of 256 keys take half of the first-level cache.
+#: Rows that are processed at once: their scores of 256 keys need half of the first-level cache.
 _ROWS = 16
-#: As `ops.EPSILON`; a number of another module would be kept with the compiled code whatever becomes of it.
+#: As `ops.EPSILON`; a number from another module would be stored with the compiled code even if it changed.
 _EPSILON = 1e-6
 
 
@@ -75,11 +74,11 @@ def mix(
     mixed: Array,
     inverse: Array,
 ) -> None:
-    """Mixed values of the graphs of a block.
+    """Compute mixed values of the graphs of a block.
 
     Args:
         first: number of the first item, counted over graphs and heads.
-        last: the item before which to stop.
+        last: end of the items (exclusive).
         starts: first token of each graph `[b]`.
         sizes: tokens of each graph `[b]`.
         slots: K.
@@ -88,23 +87,23 @@ def mix(
         query: `[T, H, h]`.
         key: `[b, K, H, h]`.
         value: `[b, K, H, h]`.
-        leak: after the softplus `[b, K, H]`; of length 0 for none.
-        mask: which slots are filled `[b, K]`; of length 0 when all are.
-        all_mul: what every score is multiplied by `[H]`.
-        all_add: what is added to every score `[H]`.
+        leak: after the softplus `[b, K, H]`; empty for none.
+        mask: which slots are filled `[b, K]`; empty if all are.
+        all_mul: factor of every score `[H]`.
+        all_add: summand of every score `[H]`.
         nodes: N.
         pair_row: padded number `graph * N + row` of the rows of pairs, ascending `[P]`.
         pair_slot: their slots `[P]`.
-        pair_mul: what their scores are multiplied by more than others `[P, H]`.
-        pair_add: what is added to them more than to others `[P, H]`.
-        places: of the nodes `[b, N, PLACE]`, which make all terms instead of `all_mul` and `all_add`; of length 0 for
-            none.
+        pair_mul: added to the factors of their scores `[P, H]`.
+        pair_add: added to the summands of their scores `[P, H]`.
+        places: places of the nodes `[b, N, PLACE]`, which determine all terms instead of `all_mul` and `all_add`; empty
+            for none.
         index: sampled tokens `[b, K]`.
-        partner: what is mixed into them `[b, K]`.
-        weight: of the sampled tokens `[b, K]`.
-        maps: of places `[H, MAPS]`.
-        mixed: receives the result `[T, H, h]`.
-        inverse: receives one over the denominators `[T, H]`.
+        partner: tokens mixed into them `[b, K]`.
+        weight: weight of the sampled tokens `[b, K]`.
+        maps: maps of places `[H, MAPS]`.
+        mixed: output for the result `[T, H, h]`.
+        inverse: output for the inverse denominators `[T, H]`.
     """
     wide, lanes, columns = heads * width, whole_lanes(width), whole_lanes(slots)
     zero, one = query.dtype.type(0), query.dtype.type(1)
@@ -199,9 +198,9 @@ def mix_gradient(
     of_weight: Array,
     of_maps: Array,
 ) -> None:
-    """Gradients of all operands of `mix` from `grad [T, H, h]`, each shaped as its operand but for `of_all_*`.
+    """Compute gradients of all operands of `mix` from `grad [T, H, h]`, each shaped as its operand except `of_all_*`.
 
-    Those are `[b, H]`, by graph. Arguments up to `inverse` are those of `mix`, as it left them.
+    Those are `[b, H]`, per graph. Arguments up to `inverse` are those of `mix`, including its outputs.
     """
     wide, lanes, columns = heads * width, whole_lanes(width), whole_lanes(slots)
     dtype = query.dtype
@@ -303,7 +302,7 @@ def mix_gradient(
 
 @cpu_kernel
 def _clear_hidden(hidden: Array, slots: int, own: Array, apart: int) -> None:
-    """Write 0 over what slots that are not filled hold in `own [K, apart]`: it may be NaN."""
+    """Overwrite unfilled slots of `own [K, apart]`, which may contain NaN, with 0."""
     for j in range(slots):
         if hidden[np.uint64(j)] != 0:
             for c in range(np.uint64(j * apart), np.uint64((j + 1) * apart)):
@@ -314,7 +313,7 @@ def _clear_hidden(hidden: Array, slots: int, own: Array, apart: int) -> None:
 def _take_columns(
     x: Array, graph: int, head: int, slots: int, heads: int, width: int, hidden: Array, own: Array, apart: int
 ) -> None:
-    """One head of a graph of `x [b, K, H, h]` to `own [h, apart]`, and 0 where a slot is hidden, whatever it holds."""
+    """Copy one head of a graph of `x [b, K, H, h]` to `own [h, apart]`, and 0 at hidden slots, even if NaN."""
     for j in range(slots):
         place = np.uint64(((graph * slots + j) * heads + head) * width)
         filled = hidden[np.uint64(j)] == 0
@@ -327,7 +326,7 @@ def _take_columns(
 def _take_slots(
     graph: int, head: int, slots: int, heads: int, width: int, leak: Array, mask: Flags, hidden: Array
 ) -> float:
-    """Write minus infinity to `hidden [K]` for slots that are not filled, else 0, and return what the others leak."""
+    """Write minus infinity to `hidden [K]` for unfilled slots, else 0, and return the leak of the others."""
     constant = hidden.dtype.type(_EPSILON)
     for j in range(slots):
         filled = mask.shape[0] == 0 or mask[np.uint64(graph * slots + j)]
@@ -352,7 +351,7 @@ def _first_pair(pair_row: Integers, row: int) -> int:
 
 @cpu_kernel
 def _last_pair(pair: int, pair_row: Integers, row: int) -> int:
-    """Return the number of the pair behind those of a row, which begin at this one."""
+    """Return the number after the last pair of a row, whose first pair is this one."""
     while pair < pair_row.shape[0] and pair_row[np.uint64(pair)] == row:
         pair += 1
     return pair
@@ -379,7 +378,7 @@ def _add_pairs(
     factors: Array,
     summands: Array,
 ) -> None:
-    """Add what some pairs have more than others."""
+    """Add the additional terms of some pairs."""
     for pair in range(begin, end):
         where, what = np.uint64(pair_slot[np.uint64(pair)]), np.uint64(pair * heads + head)
         factors[where] += pair_mul[what]

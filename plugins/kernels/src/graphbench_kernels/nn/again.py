@@ -1,4 +1,4 @@
-"""Gradients that can be differentiated again, by the plain form of an operation."""
+"""Gradients that can be differentiated again, using the plain form of an operation."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from torch import Tensor
 def gradients_by(
     plain: Callable[..., Any], inputs: Sequence[Any], asked: Sequence[bool], upstream: Sequence[Tensor | None]
 ) -> tuple[Tensor | None, ...]:
-    """Differentiate the plain form of an operation at its inputs, keeping what a second derivative needs.
+    """Differentiate the plain form of an operation at its inputs, keeping the graph for a second derivative.
 
-    Backward passes call it where autograd records them (`create_graph`), since those of loops cannot be differentiated.
+    Backward passes call it if autograd records them (`create_graph`), since those of loops cannot be differentiated.
 
     Args:
-        plain: takes the inputs; returns a tensor, or several.
-        inputs: as a backward pass has them from `ctx.saved_tensors`, so that they belong to the graph.
+        plain: function of the inputs that returns one or several tensors.
+        inputs: inputs from `ctx.saved_tensors` of a backward pass, so that they belong to the graph.
         asked: which of the inputs need a gradient.
-        upstream: gradient of each output; None: it has none.
+        upstream: gradient of each output; None if it has none.
 
     Returns:
-        A gradient for each input; None where none was asked for.
+        A gradient for each input; None if it was not requested.
     """
     with torch.enable_grad():
         plain_outputs = plain(*inputs)

@@ -1,7 +1,7 @@
-"""Softmax attention within small graphs on a processor, from rows of queries, keys and values to rows of mixed values.
+"""Softmax attention within small graphs on a CPU, from rows of queries, keys and values to rows of mixed values.
 
-Forward and backward are a call for each block and a step of autograd each, where operations of torch are some thirty;
-what is computed stands in `attention_numba`. Second derivatives are those of the formula as it is written.
+Forward and backward are one call per block and one autograd step each, compared with about thirty torch operations;
+`attention_numba` contains the computation. Second derivatives are those of the formula as written.
 
 Legend: T rows of all graphs, b graphs of a block, n rows of its largest one, H heads, d head width.
 """
@@ -23,10 +23,10 @@ from graphbench_kernels.nn.again import gradients_by
 from graphbench_kernels.nn.dropping import DroppedBits, draw_bits, draws_bits
 from graphbench_kernels.running import run_in_threads, runs_numba
 
-#: Rows of a graph up to which nothing in torch is quicker; without dropout it has a fused attention for larger ones.
+#: Rows of a graph up to which torch has nothing faster; without dropout it has a fused attention for larger ones.
 _SMALL = 512
-#: Steps of arithmetic for each pair: of a softmax, which has an exponential and four passes, and of the products, for
-#: each channel.
+#: Arithmetic operations per pair: for a softmax, with an exponential and four passes, and for the products, per
+#: channel.
 _SOFTMAX_STEPS, _PRODUCT_STEPS = 16, 1
 _NO_BIAS, _NO_STEPS, _NO_BITS = np.empty(0, np.float32), np.zeros(3, np.int64), np.empty(0, np.int16)
 
@@ -43,7 +43,7 @@ def packed_attention(
     dropout: float,
     packed: bool = False,
 ) -> Tensor:
-    """`graphbench::packed_attention`, in float32; nothing is padded, whatever `packed` says."""
+    """Compute `graphbench::packed_attention` in float32; nothing is padded, whatever the value of `packed`."""
     packing = Packing(ptr, order, slots, shapes)
     if fit_loops(qkv, biases, max(shapes[1::2], default=0), dropout):
         mixed: Tensor = _Attention.apply(qkv, packing, list(padding), num_heads, dropout, *biases)
@@ -52,7 +52,7 @@ def packed_attention(
 
 
 def fit_loops(qkv: Tensor, biases: Sequence[Tensor | None], length: int, dropout: float) -> bool:
-    """Tell whether loops compute this: in float32; without dropout only for graphs that are not large.
+    """Return whether loops support this: float32, and without dropout only graphs that are not large.
 
     Arguments as for the plain form; `length` is the size of the largest graph.
     """
@@ -76,7 +76,7 @@ class Place(NamedTuple):
     Args:
         starts: first row of each graph `[b]`.
         sizes: rows of each graph `[b]`.
-        pairs: first pair of rows of each graph `[b]`, where those of all graphs of the batch stand in a line.
+        pairs: first pair of rows of each graph `[b]`, in a concatenation of the pairs of all graphs of the batch.
         length: rows n that each graph is padded to.
     """
 
@@ -110,7 +110,7 @@ def place_blocks(ptr: Tensor, order: Tensor | None, shapes: Sequence[int]) -> li
 
 
 class _Attention(torch.autograd.Function):
-    """Rows `[T, 3 H d]` and a bias for each block, or None, to rows `[T, H d]`."""
+    """Map rows `[T, 3 H d]` and a bias for each block, or None, to rows `[T, H d]`."""
 
     @staticmethod
     def forward(
@@ -132,7 +132,7 @@ class _Attention(torch.autograd.Function):
         drawn = draw_bits(pairs * num_heads, dropout, LANES) if dropout else None
         numbers, mixed = rows.new_empty(2, rows.shape[0] * num_heads), rows.new_empty(rows.shape[0], num_heads * width)
         results = (*numbers, mixed.view(-1))
-        # Where nothing is added, one place stands for the whole batch, and there are more biases (None) than places.
+        # Without a bias one place covers the whole batch, and there are more biases (None) than places.
         for place, bias in zip(places, biases, strict=False):
             operands = (rows.view(-1), *place, num_heads, width, *_added(bias), *_numbers(drawn), *results)
             steps = _pairs(place, num_heads) * (_PRODUCT_STEPS * width + _SOFTMAX_STEPS)
@@ -148,7 +148,7 @@ class _Attention(torch.autograd.Function):
         qkv, numbers, *biases = ctx.saved_tensors
         if torch.is_grad_enabled():
             needed = (ctx.needs_input_grad[0], *ctx.needs_input_grad[5:])
-            # The formula goes block by block, also where the loops took the batch as a whole.
+            # The formula works by blocks, even if the loops processed the batch as a whole.
             places = place_blocks(ctx.packing.ptr, ctx.packing.order, ctx.packing.shapes)
             factors = [
                 kept_factors(ctx.drawn, place, ctx.num_heads, qkv.dtype) if ctx.drawn else None for place in places
@@ -181,7 +181,7 @@ def formula(
     qkv: Tensor,
     *biases: Tensor | None,
 ) -> Tensor:
-    """Compute the formula, with dropout's factors of the weights of each block; None: nothing is dropped."""
+    """Compute the formula, with dropout's factors of the weights of each block; None for no dropout."""
     mixed = []
     blocks = zip(pad_blocks(qkv, packing.slots, packing.shapes), padding, biases, factors, strict=True)
     for part, hidden, bias, factor in blocks:

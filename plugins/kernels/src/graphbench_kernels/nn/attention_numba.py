@@ -1,11 +1,11 @@
-"""Attention within the graphs of a block, one graph and head after the other, in loops that Numba compiles.
+"""Attention within the graphs of a block, for each graph and head in turn, in loops that Numba compiles.
 
-Imported by `attention` when its kernel first runs. A graph's rows are read where they lie in the
-batch; scores of some queries become weights, and weights mixed values, while they are in the processor's cache. Nothing
-is kept for each pair: the backward pass makes weights again.
+Imported by `attention` when its kernel first runs. A graph's rows are read in place from the batch; scores of several
+queries become weights, and weights become mixed values, while they are in the CPU's cache. Nothing is stored per pair:
+the backward pass recomputes the weights.
 
-Arrays have one axis, and places in them are counted without sign: with views, references are counted, and with indices
-that might be negative, loops are not made of vector instructions.
+Arrays are one-dimensional and indexed with unsigned integers: views would cost reference counting, and possibly
+negative indices would prevent vectorised loops.
 
 Legend: T rows of all graphs, b graphs of a block, n rows of its largest one, H heads, d head width.
 """
@@ -22,13 +22,13 @@ from graphbench_kernels.running import cpu_kernel
 
 Array = NDArray[np.float32]
 Integers = NDArray[np.int64]
-#: Random bits of each weight; of length 0 without dropout.
+#: Random bits of each weight; empty without dropout.
 Bits = NDArray[np.int16]
 
-#: Queries whose scores are in the cache at a time.
+#: Queries whose scores are in the cache at the same time.
 _QUERIES = 32
 _ZERO, _ONE = np.float32(0), np.float32(1)
-#: Scores are products of queries and keys; over the root of d and in units of log 2 they are exponents of two.
+#: Scores are products of queries and keys; divided by sqrt(d) and in units of log 2 they are exponents of two.
 _UNIT = np.float32(1 / np.log(2))
 
 
@@ -52,27 +52,27 @@ def attend(
     shares: Array,
     mixed: Array,
 ) -> None:
-    """Mixed values of some graphs and heads.
+    """Compute mixed values of some graphs and heads.
 
     Args:
         first: number of the first item, counted over graphs and heads.
-        last: the item before which to stop.
+        last: end of the items (exclusive).
         rows: queries, keys and values `[T, 3, H, d]`.
         starts: first row of each graph `[b]`.
         sizes: rows of each graph `[b]`.
-        pairs: first pair of rows of each graph `[b]`, where those of all graphs of the batch stand in a line.
+        pairs: first pair of rows of each graph `[b]`, in a concatenation of the pairs of all graphs of the batch.
         length: n.
         num_heads: H.
         width: d.
-        bias: added to the scores; of length 0 for none.
-        bias_steps: how far graphs, heads and queries lie apart in the bias; 0 where they share it.
-        bits: random ones of each weight, `[H, size, size]` for one graph of the batch after the other, and `LANES` more
-            that mean nothing, because rows are read in whole vectors; of length 0 without dropout.
-        least: weights whose bits are less are dropped.
-        factor: what the others are multiplied by.
-        tops: receives the largest score of each query, `[H, size]` for one graph of the batch after the other, and
-        shares: one over the sum of its powers, with which its weights are made again.
-        mixed: receives `[T, H, d]`.
+        bias: added to the scores; empty for none.
+        bias_steps: strides of graphs, heads and queries in the bias; 0 if they share it.
+        bits: random bits of each weight, `[H, size, size]` for each graph of the batch in turn, plus `LANES` unused,
+            because rows are read in whole vectors; empty without dropout.
+        least: weights whose bits are below this are dropped.
+        factor: factor of the remaining weights.
+        tops: output for the largest score of each query, `[H, size]` for each graph of the batch in turn.
+        shares: output for the inverse sum of its powers, from which the weights are recomputed.
+        mixed: output `[T, H, d]`.
     """
     own_row, three_rows = num_heads * width, 3 * num_heads * width
     padded, wide, unit, root = _up(length), _up(width), np.float32(_UNIT / np.sqrt(width)), np.float32(np.sqrt(width))
@@ -100,7 +100,7 @@ def attend(
             for row in range(count):
                 raise_row(weights, row * stride, vectors, unit, tops, shares, number + row)
             for row in range(count):
-                # Dropout's factor joins the division by the sum.
+                # Dropout's factor is combined with the division by the sum.
                 share_after_dropout = shares[number + row] * factor
                 keep_row(weights, row * stride, vectors, share_after_dropout, bits, drawn + row * size, least, left)
             multiply(left, 0, stride, 1, values, 0, wide, out, 0, wide, count, wide, size)
@@ -130,12 +130,12 @@ def attend_gradient(
     grad_rows: Array,
     grad_scores: Array,
 ) -> None:
-    """Gradients of what `attend` computes, `p (g - sum_j p_j g_j)` for scores with weights p and their gradients g.
+    """Compute gradients of `attend`: `p (g - sum_j p_j g_j)` for scores with weights p and their gradients g.
 
     Args:
         first: number of the first item, counted over graphs and heads.
         last: the item before which to stop.
-        rows: as for `attend`, as are all up to `factor`.
+        rows: as for `attend`, like all arguments up to `factor`.
         starts: first row of each graph.
         sizes: rows of each graph.
         pairs: first pair of rows of each graph.
@@ -143,15 +143,15 @@ def attend_gradient(
         num_heads: H.
         width: d.
         bias: added to the scores.
-        bias_steps: how far its parts lie apart.
-        bits: random ones of each weight.
-        least: weights whose bits are less are dropped.
-        factor: what the others are multiplied by.
+        bias_steps: strides of the bias.
+        bits: random bits of each weight.
+        least: weights whose bits are below this are dropped.
+        factor: factor of the remaining weights.
         tops: as `attend` returned them.
         shares: as `attend` returned them.
         upstream: gradient of the mixed values `[T, H, d]`.
-        grad_rows: receives that of queries, keys and values `[T, 3, H, d]`.
-        grad_scores: receives that of scores and bias `[b, H, n, n]`, 0 before; of length 0: it is not kept.
+        grad_rows: output for the gradient of queries, keys and values `[T, 3, H, d]`.
+        grad_scores: output for the gradient of scores and bias `[b, H, n, n]`, initially 0; empty to skip it.
     """
     own_row, three_rows = num_heads * width, 3 * num_heads * width
     padded, wide, unit, root = _up(length), _up(width), np.float32(_UNIT / np.sqrt(width)), np.float32(np.sqrt(width))
@@ -175,7 +175,7 @@ def attend_gradient(
         vectors = stride // LANES
         _turn(rows, key, three_rows, keys, padded, size, width)
         _turn(rows, value, three_rows, values, padded, size, width)
-        # Scaled here, so that gradients by the other of the two need no 1 / sqrt(d) of their own.
+        # Scaled here, so that gradients of the other operand need no separate 1 / sqrt(d).
         _copy(rows, query, three_rows, queries, 0, wide, size, width, scale)
         _copy(rows, key, three_rows, key_rows, 0, wide, size, width, scale)
         _copy(upstream, mixed, own_row, above, 0, wide, size, width, _ONE)
@@ -210,7 +210,7 @@ def attend_gradient(
 
 @cpu_kernel
 def _add(bias: Array, bias_at: int, root: np.float32, scores: Array, at: int, size: int) -> None:
-    """Add the bias, times the root of d, to products of queries and keys."""
+    """Add the bias, multiplied by sqrt(d), to products of queries and keys."""
     if bias.shape[0]:
         start, place = np.uint64(bias_at), np.uint64(at)
         for j in range(np.uint64(size)):
@@ -225,7 +225,7 @@ def _up(number: int) -> int:
 
 @cpu_kernel
 def _turn(x: Array, at: int, step: int, out: Array, out_step: int, count: int, width: int) -> None:
-    """Rows `[count, width]` as columns `[width, count]`, with 0 behind up to a multiple of `LANES`."""
+    """Write rows `[count, width]` as columns `[width, count]`, padded with 0 to a multiple of `LANES`."""
     wide = width // LANES * LANES if count >= LANES else 0
     for c in range(0, wide, LANES):
         for row in range(0, count - LANES, LANES):
@@ -244,7 +244,7 @@ def _turn(x: Array, at: int, step: int, out: Array, out_step: int, count: int, w
 def _copy(
     x: Array, at: int, step: int, out: Array, to: int, out_step: int, count: int, width: int, scale: np.float32
 ) -> None:
-    """Rows `[count, width]` from one place to another, times `scale`."""
+    """Copy rows `[count, width]` from one place to another, multiplied by `scale`."""
     for row in range(np.uint64(count)):
         source, place = np.uint64(at) + row * np.uint64(step), np.uint64(to) + row * np.uint64(out_step)
         for c in range(np.uint64(width)):

@@ -1,4 +1,4 @@
-"""Parts of the kernels in `attention_triton`: what they do with a tile of rows of one graph and head."""
+"""Parts of the kernels in `attention_triton`: operations on a tile of rows of one graph and head."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import triton.language as tl
 def is_kept(
     seed: tl.tensor, dropout: tl.tensor, graph: tl.tensor, head: tl.tensor, rows: tl.tensor, keys: tl.tensor
 ) -> tl.tensor:
-    """Tell whether dropout keeps the weight of each pair of a tile."""
-    # Zeros of the tile's shape, which all four counters have to have.
+    """Return whether dropout keeps the weight of each pair of a tile."""
+    # Zeros of the tile's shape, which all four counters must have.
     none = (rows + keys) * 0
     drawn, _, _, _ = tl.philox(seed, none + keys, none + rows, none + head, none + graph)
     return tl.uint_to_uniform_float(drawn) >= dropout
@@ -30,7 +30,7 @@ def multiply_rows(
     PART: tl.constexpr,
     PRECISION: tl.constexpr,
 ) -> tl.tensor:
-    """Scalar products of the rows of two tiles, a part of their channels at a time: whole tiles fill the registers."""
+    """Compute scalar products of the rows of two tiles, some channels at a time: whole tiles fill the registers."""
     total = tl.zeros((rows.shape[0], columns.shape[0]), tl.float32)
     channel = 0
     while channel < WIDTH:
@@ -55,7 +55,7 @@ def make_logits(
     size: tl.tensor,
     WIDTH: tl.constexpr,
 ) -> tl.tensor:
-    """Logits of a tile times log2(e), from products of queries and keys; minus infinity outside of the graph."""
+    """Compute logits of a tile times log2(e), from products of queries and keys; minus infinity outside the graph."""
     LOG2_E: tl.constexpr = 1.4426950408889634
     inside = (rows < size) & (keys < size)
     logits = products * (LOG2_E * WIDTH**-0.5)
@@ -70,7 +70,7 @@ def make_logits(
 def load_rows(
     at: tl.tensor, rows: tl.tensor, size: tl.tensor, ROW: tl.constexpr, width: tl.tensor, CHANNELS: tl.constexpr
 ) -> tl.tensor:
-    """Rows of one graph and head `[TILE, CHANNELS]`, those of the graph from `at` on; 0 beyond rows and width."""
+    """Load rows of one graph and head `[TILE, CHANNELS]`, starting at `at`; 0 beyond rows and width."""
     channels = tl.arange(0, CHANNELS)
     inside = (rows < size)[:, None] & (channels < width)[None, :]
     return tl.load(at + rows[:, None] * ROW + channels[None, :], mask=inside, other=0.0)

@@ -1,14 +1,14 @@
-"""Softmax attention within graphs on a graphics card: rows are read where they lie, and nothing is padded in memory.
+"""Softmax attention within graphs on a GPU: rows are read in place, and nothing is padded in memory.
 
-A program works on a tile of queries (for the gradients of keys and values, a tile of keys) of one graph and head, and
-goes along the other axis with an online softmax (Milakov & Gimelshein 2018; Dao 2023, arXiv 2307.08691). For the
-backward pass one number is kept of each row and head. One program writes each result, so equal inputs give equal bits.
+A program handles a tile of queries (for the gradients of keys and values, a tile of keys) of one graph and head, and
+iterates over the other axis with an online softmax (Milakov & Gimelshein 2018; Dao 2023, arXiv 2307.08691). One number
+per row and head is stored for the backward pass. One program writes each result, so equal inputs give equal bits.
 
-Dropout is drawn by Philox from the seed and four counters: graph, head, query and key. The backward pass draws the
-same numbers again.
+Dropout is drawn by Philox from the seed and four counters: graph, head, query and key. The backward pass redraws the
+same numbers.
 
-Legend: T rows of all graphs, B graphs, N rows of the largest one, H heads, d head width. Rows `qkv [T, 3 H d]` hold
-queries, keys and values of all heads side by side. Exponentials have base 2, as the hardware has them.
+Legend: T rows of all graphs, B graphs, N rows of the largest one, H heads, d head width. Rows `qkv [T, 3 H d]` are the
+concatenated queries, keys and values of all heads. Exponentials have base 2, as in hardware.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from torch import Tensor
 
 from graphbench_kernels.nn.attention_tiles import is_kept, load_rows, make_logits, multiply_rows, store_rows
 
-#: Rows of a tile, bytes of one of its operands, and of these to a warp: beyond these, registers are spilled.
+#: Maximum rows of a tile, bytes of one of its operands, and of these per warp: above these, registers spill.
 _TILE, _MAX_BYTES, _BYTES_PER_WARP = 32, 8192, 512
-#: Bytes of a row's part that is multiplied at a time.
+#: Bytes of a row that are multiplied at a time.
 _PART_BYTES = 64
-#: Least side of a tile that matrix units multiply.
+#: Smallest side of a tile that matrix units support.
 _FEWEST = 16
 
 
@@ -45,13 +45,13 @@ def attend(
     Args:
         qkv: rows `[T, 3 H d]`, contiguous.
         ptr: first row of each graph `[B + 1]`.
-        bias: added to the logits, `[B or 1, H or 1, N or 1, N]`; None for nothing.
+        bias: added to the logits, `[B or 1, H or 1, N or 1, N]`; None for no bias.
         length: rows of the largest graph N, or more.
         num_heads: heads H.
-        dropout: of the weights.
+        dropout: dropout of the weights.
 
     Returns:
-        Mixed values `[T, H d]`; logarithms of the sums of exponentials, to base 2, `[T, H]`.
+        Mixed values `[T, H d]`; base-2 logarithms of the sums of exponentials `[T, H]`.
     """
     rows, width = qkv.shape[0], qkv.shape[1] // (3 * num_heads)
     mixed = qkv.new_empty(rows, num_heads * width)
@@ -74,7 +74,7 @@ def gradients(
     upstream: Tensor,
     grad_bias: bool,
 ) -> tuple[Tensor, Tensor | None]:
-    """Differentiate attention; arguments as for `attend`, its results, and their gradient.
+    """Differentiate attention; arguments are those of `attend`, its results, and their gradient.
 
     Returns:
         Gradients of the rows `[T, 3 H d]`, and if `grad_bias` those of the logits `[B, H, N, N]`.
@@ -90,7 +90,7 @@ def gradients(
 
 
 def kept_factors(ptr: Tensor, length: int, num_heads: int, dropout: Dropout) -> Tensor:
-    """Return what dropout multiplies the weights with, float32 `[B, H, N, N]`; graphs are padded."""
+    """Return dropout's factors of the weights, float32 `[B, H, N, N]`; graphs are padded."""
     factors = torch.empty(len(ptr) - 1, num_heads, length, length, dtype=torch.float32, device=ptr.device)
     grid = (len(ptr) - 1, num_heads, triton.cdiv(length, _TILE))
     with torch.cuda.device_of(ptr):
@@ -115,7 +115,7 @@ def _launch(qkv: Tensor, ptr: Tensor, length: int, num_heads: int) -> tuple[tupl
         "num_warps": max(1, min(8, tile // 4, tile * max(tile, channels) * qkv.dtype.itemsize // _BYTES_PER_WARP)),
     }
     if torch.version.hip is None:
-        constants["maxnreg"] = 255  # else ptxas spills a few registers, so that more programs run at a time
+        constants["maxnreg"] = 255  # otherwise ptxas spills a few registers to run more programs at a time
     return (len(ptr) - 1, num_heads, triton.cdiv(length, tile)), constants
 
 
@@ -152,7 +152,7 @@ def _attend(
     TILE: tl.constexpr,
     PRECISION: tl.constexpr,
 ) -> None:
-    """Mixed values of one tile of queries."""
+    """Compute mixed values of one tile of queries."""
     graph, head = tl.program_id(0), tl.program_id(1)
     rows = tl.program_id(2) * TILE + tl.arange(0, TILE)
     start = tl.load(ptr + graph)
@@ -175,10 +175,10 @@ def _attend(
         level = tl.where(larger == float("-inf"), 0.0, larger)  # a row without any key so far
         weights = tl.exp2(logits - level[:, None])
         shrunk = tl.exp2(most - level)
-        # What was summed under the former largest logit is brought to the new one.
+        # Rescale earlier sums from the previous largest logit to the new one.
         total = total * shrunk + tl.sum(weights, 1)
         if dropout > 0.0:
-            # After the sum: dropout is of normalised weights, whose denominator counts dropped ones.
+            # After the sum: dropout applies to normalised weights, whose denominator includes dropped ones.
             weights = tl.where(is_kept(seed, dropout, graph, head, rows[:, None], keys[None, :]), weights, 0.0)
         v = load_rows(at + 2 * HEADS * WIDTH, keys, size, ROW, WIDTH, CHANNELS)
         values = values * shrunk[:, None] + tl.dot(weights.to(v.dtype), v, input_precision=PRECISION)
@@ -187,7 +187,7 @@ def _attend(
     total = tl.where(total == 0.0, 1.0, total)  # a row without keys gets zeros
     values *= (factor / total)[:, None]
     level = tl.where(most == float("-inf"), 0.0, most)
-    # With it a weight is one exponential, exp2(logit - sum), and neither level nor total is kept.
+    # With this, a weight is one exponential, exp2(logit - sum), and neither level nor total is stored.
     tl.store(sums + (start + rows) * HEADS + head, level + tl.log2(total), mask=rows < size)
     store_rows(mixed + start * (HEADS * WIDTH) + head * WIDTH, values, rows, size, HEADS * WIDTH, WIDTH)
 
@@ -217,10 +217,10 @@ def _query_gradients(
     TILE: tl.constexpr,
     PRECISION: tl.constexpr,
 ) -> None:
-    """Gradients of one tile of queries, and of their logits.
+    """Compute gradients of one tile of queries, and of their logits.
 
-    With g the gradient of the output, `s_i = sum_j w_ij (g_i . v_j) = g_i . out_i` is kept in `shares`, and that of a
-    logit is `w_ij (g_i . v_j - s_i)`.
+    With g the gradient of the output, `s_i = sum_j w_ij (g_i . v_j) = g_i . out_i` is stored in `shares`, and the
+    gradient of a logit is `w_ij (g_i . v_j - s_i)`.
     """
     graph, head = tl.program_id(0), tl.program_id(1)
     rows = tl.program_id(2) * TILE + tl.arange(0, TILE)
@@ -232,7 +232,7 @@ def _query_gradients(
     at, at_mixed = qkv + start * ROW + head * WIDTH, start * (HEADS * WIDTH) + head * WIDTH
     above = load_rows(upstream + at_mixed, rows, size, HEADS * WIDTH, WIDTH, CHANNELS)
     out = load_rows(mixed + at_mixed, rows, size, HEADS * WIDTH, WIDTH, CHANNELS)
-    # Under dropout, too: `mixed` holds what it left.
+    # Also with dropout: `mixed` is computed after it.
     share = tl.sum(above.to(tl.float32) * out.to(tl.float32), 1)
     place = (start + rows) * HEADS + head
     tl.store(shares + place, share, mask=rows < size)
@@ -255,7 +255,7 @@ def _query_gradients(
         k = load_rows(at + HEADS * WIDTH, keys, size, ROW, WIDTH, CHANNELS)
         grad_q += tl.dot(grad_logit.to(k.dtype), k, input_precision=PRECISION)
         if grad_logits is not None:
-            # In 64 bits: B H N^2 of large graphs exceeds 2^31.
+            # In 64 bits: B H N^2 exceeds 2^31 for large graphs.
             matrix = grad_logits + (graph.to(tl.int64) * HEADS + head) * length * length
             inside = (rows < size)[:, None] & (keys < size)[None, :]
             tl.store(matrix + rows.to(tl.int64)[:, None] * length + keys[None, :], grad_logit, mask=inside)
@@ -285,7 +285,7 @@ def _key_gradients(
     TILE: tl.constexpr,
     PRECISION: tl.constexpr,
 ) -> None:
-    """Gradients of one tile of keys and values; matrices are turned, with keys as rows."""
+    """Compute gradients of one tile of keys and values; matrices are transposed, with keys as rows."""
     graph, head = tl.program_id(0), tl.program_id(1)
     keys = tl.program_id(2) * TILE + tl.arange(0, TILE)
     start = tl.load(ptr + graph)
@@ -312,7 +312,7 @@ def _key_gradients(
         )
         dropped = weights
         if dropout > 0.0:
-            # Counters are query and key whichever is the row, so these are the draws of the forward pass.
+            # Counters are query and key, whichever is the row, so these are the draws of the forward pass.
             mask = is_kept(seed, dropout, graph, head, rows[None, :], keys[:, None])
             dropped = tl.where(mask, weights * factor, 0.0)
             grad_weights = tl.where(mask, grad_weights * factor, 0.0)
@@ -337,7 +337,7 @@ def _draw_factors(
     HEADS: tl.constexpr,
     TILE: tl.constexpr,
 ) -> None:
-    """Store what dropout multiplies the weights of one tile of queries with."""
+    """Store dropout's factors of the weights of one tile of queries."""
     graph, head = tl.program_id(0), tl.program_id(1)
     rows = tl.program_id(2) * TILE + tl.arange(0, TILE)
     matrix = factors + (graph.to(tl.int64) * HEADS + head) * length * length

@@ -1,4 +1,4 @@
-"""Softmax attention within graphs on a graphics card, without padding; `attention_triton` computes.
+"""Softmax attention within graphs on a GPU, without padding, computed by `attention_triton`.
 
 Legend: T rows of all graphs, B graphs, N rows of the largest one, H heads, d head width.
 """
@@ -21,7 +21,7 @@ _TYPES = (torch.float32, torch.bfloat16, torch.float16)
 #: Head widths that fit into registers.
 _WIDEST = 128
 
-#: Operation -> launches of its kernels, forward and backward; a learned bias takes two more, which fill and sum.
+#: Operation -> launches of its kernels, forward and backward; a learned bias needs two more, to fill and sum.
 LAUNCHES = {"graphbench::packed_attention": (1, 2)}
 
 
@@ -37,7 +37,7 @@ def packed_attention_on_cards(
     dropout: float,
     packed: bool = False,
 ) -> Tensor:
-    """`graphbench::packed_attention` on a graphics card, where `packed` asks for it."""
+    """Compute `graphbench::packed_attention` on a GPU, if `packed` requests it."""
     packing = Packing(ptr, order, slots, shapes)
     if packed and fits_kernel(qkv, packing, biases, num_heads) and runs_triton(qkv.device):
         return attend_packed(qkv, packing, padding, biases[0], num_heads, dropout)
@@ -45,7 +45,7 @@ def packed_attention_on_cards(
 
 
 def fits_kernel(qkv: Tensor, packing: Packing, biases: Sequence[Tensor | None], num_heads: int) -> bool:
-    """Tell whether the kernel computes this: real tensors, one block, heads that are not too wide.
+    """Return whether the kernel supports these: real tensors, one block, heads that are not too wide.
 
     Float64, subclasses such as fake tensors, and transforms of `torch.func` are left to the plain form.
     """
@@ -64,18 +64,18 @@ def attend_packed(
     num_heads: int,
     dropout: float,
 ) -> Tensor:
-    """Attend by the kernel; arguments as for the plain form, with the bias of the only block."""
+    """Attend with the kernel; arguments as for the plain form, with the bias of the only block."""
     device = qkv.device.type
     if torch.is_autocast_enabled(device):
         qkv = qkv.to(torch.get_autocast_dtype(device))
-    # Drawn on the processor, so that nothing waits for the card.
+    # Drawn on the CPU, so that nothing waits for the GPU.
     seed = int(torch.randint(1 << 31, ())) if dropout else 0
     mixed: Tensor = _Attention.apply(qkv, packing, list(padding), num_heads, dropout, seed, bias)
     return mixed
 
 
 class _Attention(torch.autograd.Function):
-    """Rows `[T, 3 H d]` and a bias, or None, to rows `[T, H d]`."""
+    """Map rows `[T, 3 H d]` and a bias, or None, to rows `[T, H d]`."""
 
     @staticmethod
     def forward(

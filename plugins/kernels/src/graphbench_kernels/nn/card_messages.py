@@ -1,10 +1,10 @@
-"""Messages along edges on a graphics card, where equal bits are asked for; `messages_triton` computes.
+"""Messages along edges on a GPU if bitwise reproducibility is requested, computed by `messages_triton`.
 
-Scatters of torch add by atomics on cards, in an order that differs from run to run. Where
-`torch.use_deterministic_algorithms` asks for equal bits, which `trainer.deterministic` does, each node sums its edges
-in order. Elsewhere, and for other inputs, the plain forms compute, as where autograd records the backward pass.
+Torch's scatters add with atomics on GPUs, in an order that differs between runs. With
+`torch.use_deterministic_algorithms`, which `trainer.deterministic` sets, each node sums its edges in order. Otherwise,
+for other inputs, and if autograd records the backward pass, the plain forms are used.
 
-Legend: T nodes, E edges, C channels; `edge_index` holds sources and targets `[2, E]`.
+Legend: T nodes, E edges, C channels; `edge_index` contains sources and targets `[2, E]`.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ _EPSILON = 1e-6
 _TYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 #: Widths of heads that one warp keeps in registers.
 _WIDEST = 256
-#: Operation -> launches of its kernels, forward and backward. What groups edges by node is left out: it runs once for
-#: all layers.
+#: Operation -> launches of its kernels, forward and backward, without grouping edges by node, which runs once for all
+#: layers.
 LAUNCHES = {
     "graphbench::sum_rectified": (1, 1),
     "graphbench::gated_messages": (1, 2),
     "graphbench::edge_attention": (2, 3),
 }
-#: `edge_index` -> its version and the number of nodes, and the edges of each node: layers share them.
+#: `edge_index` -> its version and the number of nodes, and the edges of each node, which layers share.
 _GROUPED = WeakTensorKeyDictionary()
 
 
 def sum_rectified_on_cards(x: Tensor, edge_index: Tensor, edges: Tensor, own: float = 0.0) -> Tensor:
-    """`graphbench::sum_rectified` on a graphics card."""
+    """Compute `graphbench::sum_rectified` on a GPU."""
     if asks_for_equal_bits(x) and fits_kernels(x, edge_index, edges) and x.shape[1:] == edges.shape[1:]:
         sums: Tensor = _SumOfRectified.apply(x, edge_index, edges, own)
         return sums
@@ -47,7 +47,7 @@ def sum_rectified_on_cards(x: Tensor, edge_index: Tensor, edges: Tensor, own: fl
 def gated_messages_on_cards(
     nodes: Tensor, edge_index: Tensor, edges: Tensor, extra_gates: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """`graphbench::gated_messages` on a graphics card."""
+    """Compute `graphbench::gated_messages` on a GPU."""
     fits = extra_gates is None and nodes.shape[-1] == 4 * edges.shape[-1]
     if fits and asks_for_equal_bits(nodes) and fits_kernels(nodes, edge_index, edges):
         messages: tuple[Tensor, Tensor] = _GatedMessages.apply(nodes, edge_index, edges)
@@ -58,7 +58,7 @@ def gated_messages_on_cards(
 def edge_attention_on_cards(
     qkv: Tensor, edge_index: Tensor, steer: Tensor | None, num_heads: int, largest: float, with_scores: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """`graphbench::edge_attention` on a graphics card; autocast, which takes softmax in float32, is left to torch."""
+    """Compute `graphbench::edge_attention` on a GPU; autocast, with softmax in float32, is left to torch."""
     options = num_heads, largest, with_scores
     rows = qkv.new_empty(edge_index.shape[1], 1) if steer is None else steer
     fits = steer is None or 3 * steer.shape[-1] == qkv.shape[-1]
@@ -70,12 +70,12 @@ def edge_attention_on_cards(
 
 
 def asks_for_equal_bits(x: Tensor) -> bool:
-    """Tell whether deterministic algorithms are asked for, and kernels in Triton run on the card of `x`."""
+    """Return whether deterministic algorithms are requested and Triton kernels run on the GPU of `x`."""
     return torch.are_deterministic_algorithms_enabled() and type(x) is Tensor and runs_triton(x.device)
 
 
 def fits_kernels(x: Tensor, edge_index: Tensor, edges: Tensor) -> bool:
-    """Tell whether kernels sum these: rows of one type for all nodes and edges, outside of `torch.func`.
+    """Return whether kernels support these: rows of one dtype for all nodes and edges, outside of `torch.func`.
 
     Examples:
         >>> fits_kernels(torch.zeros(3, 2), torch.zeros(2, 4, dtype=torch.int64), torch.zeros(1, 2))  # one row for all
@@ -89,7 +89,7 @@ def fits_kernels(x: Tensor, edge_index: Tensor, edges: Tensor) -> bool:
 
 
 def _grouped(edge_index: Tensor, num_nodes: int) -> Any:
-    """Return the edges by their ends, which all layers of a step share."""
+    """Return the edges grouped by their ends, which all layers of a step share."""
     from graphbench_kernels.nn.messages_triton import Edges, group
 
     source, target = edge_index.contiguous().unbind(0)
@@ -104,7 +104,7 @@ def _grouped(edge_index: Tensor, num_nodes: int) -> Any:
 
 
 class _SumOfRectified(torch.autograd.Function):
-    """Nodes `[T, C]` and edges `[E, C]` to sums `[T, C]`."""
+    """Map nodes `[T, C]` and edges `[E, C]` to sums `[T, C]`."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, edge_index: Tensor, edges: Tensor, own: float) -> Tensor:
@@ -128,7 +128,7 @@ class _SumOfRectified(torch.autograd.Function):
 
 
 class _GatedMessages(torch.autograd.Function):
-    """Nodes `[T, 4 C]` and edges `[E, C]` to nodes `[T, C]` and edges `[E, C]`."""
+    """Map nodes `[T, 4 C]` and edges `[E, C]` to nodes `[T, C]` and edges `[E, C]`."""
 
     @staticmethod
     def forward(ctx: Any, nodes: Tensor, edge_index: Tensor, edges: Tensor) -> tuple[Tensor, Tensor]:
@@ -154,7 +154,7 @@ class _GatedMessages(torch.autograd.Function):
 
 
 class _EdgeAttention(torch.autograd.Function):
-    """Rows `[T, 3 C]` and what steers edges, `[E, C]` or None, to the results of `edge_attention`."""
+    """Map rows `[T, 3 C]` and edge factors `[E, C]` or None to the results of `edge_attention`."""
 
     @staticmethod
     def forward(

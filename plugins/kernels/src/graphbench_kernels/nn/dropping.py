@@ -1,6 +1,6 @@
 """Draw dropout for kernels: sixteen random bits for each entry, from a seed that torch draws.
 
-Torch draws two numbers of 32 bits for each entry, which costs more than the attention whose weights are dropped.
+Torch draws two 32-bit numbers for each entry, which costs more than the attention itself.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from graphbench_kernels.running import run_in_threads
 
 _BITS = 16
 _VALUES = 1 << _BITS
-#: Largest relative error of a probability, and of its complement, that is rounded to a multiple of 2^-16.
+#: Largest relative error of a probability, and of its complement, when rounded to a multiple of 2^-16.
 _TOLERANCE = 1e-3
 
 
@@ -23,9 +23,9 @@ class DroppedBits(NamedTuple):
     """Bits drawn for a number of entries.
 
     Args:
-        bits: random int16 `[entries]`, then `more` numbers without meaning, see `draw_bits`.
-        least: entries with at least this are kept.
-        factor: what kept ones are multiplied by.
+        bits: random int16 `[entries]`, then `more` unused numbers, see `draw_bits`.
+        least: entries whose bits are at least this are kept.
+        factor: factor of kept entries.
     """
 
     bits: Tensor
@@ -34,7 +34,7 @@ class DroppedBits(NamedTuple):
 
 
 def draws_bits(p: float) -> bool:
-    """Tell whether `draw_bits` takes a probability in [0, 1]: it must be close to a multiple of 2^-16.
+    """Return whether `draw_bits` supports a probability in [0, 1]: it must be close to a multiple of 2^-16.
 
     Examples:
         >>> draws_bits(0.1), draws_bits(1e-5), draws_bits(1.0)
@@ -48,8 +48,8 @@ def draw_bits(number: int, p: float, more: int = 0) -> DroppedBits:
     """Draw the bits of `number` entries.
 
     Args:
-        number: of entries.
-        p: probability of dropping one, for which `draws_bits` holds.
+        number: number of entries.
+        p: probability of dropping one, for which `draws_bits` is true.
         more: padding, for loops that read several numbers at a time.
     """
     from graphbench_kernels.nn.random_numba import fill_numbers
@@ -59,5 +59,5 @@ def draw_bits(number: int, p: float, more: int = 0) -> DroppedBits:
     seed = int(torch.empty((), dtype=torch.int64).random_(-(1 << 63), None)) & ((1 << 64) - 1)
     run_in_threads(fill_numbers, drawn, 8 * drawn, np.uint64(seed), numbers[:drawn].numpy().view(np.uint64))
     steps = round(p * _VALUES)
-    # Bits are compared as signed numbers, which begin at -2^15.
+    # Bits are compared as signed numbers, which start at -2^15.
     return DroppedBits(numbers.view(torch.int16)[: number + more], steps - _VALUES // 2, _VALUES / (_VALUES - steps))

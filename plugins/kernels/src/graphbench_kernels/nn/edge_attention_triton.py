@@ -1,7 +1,7 @@
-"""Attention along edges on a graphics card: a program has one node and head, and goes through its edges in order.
+"""Attention along edges on a GPU: a program handles one node and head, and its edges in order.
 
-As in `messages_triton`, whose legend holds. Rows `qkv [T, 3 C]` hold queries, keys and values of all heads side by
-side.
+As in `messages_triton`, with the same legend. Rows `qkv [T, 3 C]` are the concatenated queries, keys and values of all
+heads.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Options(NamedTuple):
 def attend(
     qkv: Tensor, edges: Edges, steer: Tensor | None, options: Options, with_scores: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return mixed values `[T, C]`, scores `[E, C]` or of no rows, and weights `[E, H]` in the type of sums."""
+    """Return mixed values `[T, C]`, scores `[E, C]` or no rows, and weights `[E, H]` in the dtype of sums."""
     rows, number = qkv.shape[0], len(edges.source)
     mixed = qkv.new_empty(rows, qkv.shape[1] // 3)
     scores = qkv.new_empty(number if with_scores else 0, mixed.shape[1])
@@ -48,14 +48,14 @@ def gradients(
     grad_mixed: Tensor,
     grad_scores: Tensor | None,
 ) -> tuple[Tensor, Tensor | None]:
-    """Differentiate by qkv and by `steer`, from results of `attend` and their gradients."""
+    """Differentiate with respect to qkv and `steer`, from results of `attend` and their gradients."""
     grad_qkv, grad_logits = torch.empty_like(qkv), torch.empty_like(weights)
     grad_steer = None if steer is None else torch.empty_like(steer)
     grid, constants = _launch(qkv, options)
     arrived = (qkv, steer, edges.source, *edges.arriving, mixed, weights, grad_mixed, grad_scores)
     sent = (qkv, steer, edges.target, *edges.sent, weights, grad_mixed, grad_scores)
     with torch.cuda.device_of(qkv):
-        # In this order: sources read the gradients of logits that targets have written.
+        # In this order: sources read the logit gradients written by targets.
         _target_gradients[grid](*arrived, grad_qkv, grad_steer, grad_logits, **constants)
         _source_gradients[grid](*sent, grad_qkv, grad_logits, **constants)
     return grad_qkv, grad_steer
@@ -91,12 +91,12 @@ def _attend(
     BLOCK: tl.constexpr,
     NUMBER: tl.constexpr,
 ) -> None:
-    """Mix what arrives at a node; logits are computed twice, since their exponentials are summed first."""
+    """Mix the incoming values of a node; logits are computed twice, since their exponentials are summed first."""
     node, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
     channels = tl.arange(0, BLOCK)
     q = load_row(qkv, 3 * node * HEADS + head, channels, WIDTH, NUMBER) * WIDTH**-0.5
     first, end = tl.load(ptr + node), tl.load(ptr + node + 1)
-    # A scalar 0 of the type of sums.
+    # A scalar 0 with the dtype of sums.
     total = tl.sum(tl.zeros((BLOCK,), NUMBER))
     place = first
     while place < end:
@@ -107,7 +107,7 @@ def _attend(
         )
         if scores is not None:
             tl.store(scores + (e * HEADS + head) * WIDTH + channels, score, mask=channels < WIDTH)
-        # Clamped logits need no largest one taken away: their exponentials are finite as they are.
+        # Clamped logits need no subtraction of the largest one: their exponentials are finite.
         total += tl.exp(_clamped(tl.sum(score), LARGEST))
         place += 1
     values = tl.zeros((BLOCK,), NUMBER)
@@ -145,12 +145,12 @@ def _target_gradients(
     BLOCK: tl.constexpr,
     NUMBER: tl.constexpr,
 ) -> None:
-    """Differentiate by the query of a node, and by logits and `steer` of the edges that arrive at it."""
+    """Differentiate with respect to the query of a node, and logits and `steer` of its incoming edges."""
     node, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
     channels = tl.arange(0, BLOCK)
     q = load_row(qkv, 3 * node * HEADS + head, channels, WIDTH, NUMBER) * WIDTH**-0.5
     above = load_row(grad_mixed, node * HEADS + head, channels, WIDTH, NUMBER)
-    # sum_j w_j (g . v_j) = g . out, without going through the edges twice.
+    # sum_j w_j (g . v_j) = g . out, without a second pass over the edges.
     share = tl.sum(above * load_row(mixed, node * HEADS + head, channels, WIDTH, NUMBER))
     grad_q = tl.zeros((BLOCK,), NUMBER)
     place, end = tl.load(ptr + node), tl.load(ptr + node + 1)
@@ -160,7 +160,7 @@ def _target_gradients(
         k = load_row(qkv, key, channels, WIDTH, NUMBER)
         logit = tl.sum(_steered(q * k, steer, row, channels, WIDTH, NUMBER))
         through = tl.sum(above * load_row(qkv, key + HEADS, channels, WIDTH, NUMBER)) - share
-        # Through a clamp no gradient passes; at its ends it does, as with torch up to 2.13.
+        # A clamp passes no gradient, except at its ends, as in torch up to 2.13.
         grad_logit = tl.where(tl.abs(logit) <= LARGEST, tl.load(weights + row) * through, 0.0)
         tl.store(grad_logits + row, grad_logit)
         grad_score = _with_scores(grad_logit, grad_scores, row, channels, WIDTH, NUMBER)
@@ -190,7 +190,7 @@ def _source_gradients(
     BLOCK: tl.constexpr,
     NUMBER: tl.constexpr,
 ) -> None:
-    """Differentiate by key and value of a node."""
+    """Differentiate with respect to key and value of a node."""
     node, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
     channels = tl.arange(0, BLOCK)
     grad_k, grad_v = tl.zeros((BLOCK,), NUMBER), tl.zeros((BLOCK,), NUMBER)
@@ -212,7 +212,7 @@ def _source_gradients(
 def _steered(
     x: tl.tensor, steer: tl.tensor, row: tl.tensor, channels: tl.tensor, WIDTH: tl.constexpr, NUMBER: tl.constexpr
 ) -> tl.tensor:
-    """Multiply by what steers an edge and head, if anything does."""
+    """Multiply by the factor of an edge and head, if there is one."""
     if steer is not None:
         x *= load_row(steer, row, channels, WIDTH, NUMBER)
     return x

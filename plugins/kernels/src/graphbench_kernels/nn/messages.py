@@ -1,8 +1,8 @@
-"""Sums over the edges that arrive at nodes, on a processor: loops that go through the edges (`messages_numba`).
+"""Sums over the incoming edges of nodes on a CPU: loops over the edges (`messages_numba`).
 
-Where the loops do not apply (see `runs_numba`), and where autograd records the backward pass, plain forms compute.
+Plain forms are used if the loops do not apply (see `runs_numba`), and if autograd records the backward pass.
 
-Legend: T nodes, E edges, C channels; `edge_index` holds sources and targets `[2, E]`.
+Legend: T nodes, E edges, C channels; `edge_index` contains sources and targets `[2, E]`.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def gated_messages(
 
 
 def fit_loops(x: Tensor, edge_index: Tensor, *others: Tensor | None) -> bool:
-    """Tell whether loops sum these: rows of real numbers of one type on a processor, and edges as `[2, E]`.
+    """Return whether loops support these: rows of real numbers of one dtype on a CPU, and edges `[2, E]`.
 
     Examples:
         >>> fit_loops(torch.zeros(3, 2, dtype=torch.float16), torch.zeros(2, 0, dtype=torch.int64))
@@ -69,7 +69,7 @@ def ends_of_edges(edge_index: Tensor, num_nodes: int) -> tuple[Tensor, Tensor]:
     """Return sources and targets `[E]`, all of which are nodes.
 
     Raises:
-        IndexError: one of them is not.
+        IndexError: one of them is not a node.
 
     Examples:
         >>> ends_of_edges(torch.tensor([[0, 1], [1, 1]]), 2)
@@ -79,17 +79,17 @@ def ends_of_edges(edge_index: Tensor, num_nodes: int) -> tuple[Tensor, Tensor]:
 
     source, target = edge_index.contiguous().unbind(0)
     if not are_below(num_nodes, source.numpy()) or not are_below(num_nodes, target.numpy()):
-        raise IndexError(f"edge_index names a node that is not there: not all of it is in [0, {num_nodes})")
+        raise IndexError(f"edge_index contains a node that does not exist: it must be in [0, {num_nodes})")
     return source, target
 
 
 class _SumOfNeighbours(torch.autograd.Function):
-    """Its backward pass is a sum over the edges turned round, which is differentiated in turn."""
+    """Its backward pass is a sum over the reversed edges, which can itself be differentiated."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, edge_index: Tensor, weight: Tensor | None, own: float) -> Tensor:
         source, target = ends_of_edges(edge_index, x.shape[0])
-        # x is read by the gradient of the weights alone.
+        # Only the gradient of the weights reads x.
         ctx.save_for_backward(edge_index, weight, x if weight is not None and weight.requires_grad else None)
         ctx.own = own
         return _added(source, target, weight, x.contiguous(), _share_of(x, own))
@@ -107,7 +107,7 @@ class _SumOfNeighbours(torch.autograd.Function):
 
 
 def _share_of(x: Tensor, own: float) -> Tensor:
-    """`own * x`, what sums begin with; contiguous."""
+    """Return `own * x`, the initial value of sums; contiguous."""
     return (x * own if own else torch.zeros_like(x)).contiguous()
 
 

@@ -1,9 +1,9 @@
-"""Sums over the edges that arrive at nodes, in loops that Numba compiles.
+"""Sums over the incoming edges of nodes, in loops that Numba compiles.
 
-Only imported by `messages`, where `runs_numba` is true. Nothing is stored for each edge but what is asked
-for. Items are channels, so that each thread goes through all edges and no two write to the same number. An inner loop
-writes to one or two rows: with more, the compiler gives up proving that they do not overlap, and computes number by
-number, as it does where an index might be negative, which is why channels are counted without sign.
+Only imported by `messages`, if `runs_numba` is true. Nothing is stored per edge except requested results. Items are
+channels, so each thread processes all edges and no two write to the same number. An inner loop writes to one or two
+rows: with more, the compiler cannot prove that they do not overlap and does not vectorise, nor does it if an index
+might be negative, so channels are unsigned.
 
 Legend: T nodes, E edges, C channels; edge e goes from node `source[e]` to node `target[e]`.
 """
@@ -21,7 +21,7 @@ Integers = NDArray[np.int64]
 
 @cpu_kernel
 def are_below(bound: int, numbers: Integers) -> bool:
-    """Tell whether all numbers are from 0 to below the bound; with others the loops would read and write elsewhere."""
+    """Return whether all numbers are in [0, bound); with others the loops would read and write out of range."""
     least, most = np.int64(0), np.int64(-1)
     for j in range(numbers.shape[0]):
         least = min(least, numbers[j])
@@ -33,7 +33,7 @@ def are_below(bound: int, numbers: Integers) -> bool:
 def add_neighbours(
     first: int, last: int, source: Integers, target: Integers, weight: Array, x: Array, sums: Array
 ) -> None:
-    """Add `weight_e x_source(e)` to `sums_target(e)`; x and sums `[T, C]`, weight `[E]` or of length 0 for ones."""
+    """Add `weight_e x_source(e)` to `sums_target(e)`; x and sums `[T, C]`, weight `[E]` or empty for ones."""
     begin, stop = np.uint64(first), np.uint64(last)
     for edge in range(source.shape[0]):
         start, end = source[edge], target[edge]
@@ -52,7 +52,7 @@ def add_rectified(
         start, end = source[edge], target[edge]
         for c in range(begin, stop):
             message = x[start, c] + edges[edge, c]
-            # So written, NaN passes: comparisons with it are false.
+            # Written like this to pass on NaN: comparisons with it are false.
             sums[end, c] += zero if message < zero else message
 
 
@@ -68,12 +68,12 @@ def rectified_gradients(
     grad_x: Array,
     grad_edges: Array,
 ) -> None:
-    """Gradients of `add_rectified`; to `grad_x [T, C]` they are added, `grad_edges [E, C]` is filled."""
+    """Compute gradients of `add_rectified`: add to `grad_x [T, C]` and fill `grad_edges [E, C]`."""
     begin, stop, zero = np.uint64(first), np.uint64(last), x.dtype.type(0)
     for edge in range(source.shape[0]):
         start, end = source[edge], target[edge]
         for c in range(begin, stop):
-            # As of torch's ReLU: none at 0, and all of it where the message is NaN.
+            # As for torch's ReLU: zero at 0, and the full gradient if the message is NaN.
             grad_edges[edge, c] = zero if x[start, c] + edges[edge, c] <= zero else upstream[end, c]
         for c in range(begin, stop):
             grad_x[start, c] += grad_edges[edge, c]
@@ -107,7 +107,7 @@ def gated_mean(
 ) -> None:
     """`out = A x + means`, `means_i = sum_e gates_e B x_source(e) / (sum_e gates_e + epsilon)`, `[T, C]`.
 
-    `shares` gets one over that sum; it and `means` are 0 before.
+    `shares` gets the inverse of that sum; it and `means` are initially 0.
     """
     begin, stop, width = np.uint64(first), np.uint64(last), np.uint64(gates.shape[1])
     for edge in range(source.shape[0]):
@@ -118,7 +118,7 @@ def gated_mean(
             shares[end, c] += gates[edge, c]
     for node in range(nodes.shape[0]):
         for c in range(begin, stop):
-            # Kept for the backward pass, as is the mean.
+            # Stored for the backward pass, like the mean.
             shares[node, c] = 1 / (shares[node, c] + epsilon)
             means[node, c] *= shares[node, c]
         for c in range(begin, stop):
@@ -140,7 +140,7 @@ def gated_gradients(
     grad_nodes: Array,
     grad_edges: Array,
 ) -> None:
-    """Differentiate `gated_mean` and `raw_gates`, from gradients of `out` and `raw`; `grad_nodes` is 0 before."""
+    """Differentiate `gated_mean` and `raw_gates`, from gradients of `out` and `raw`; `grad_nodes` starts at 0."""
     begin, stop, width = np.uint64(first), np.uint64(last), np.uint64(gates.shape[1])
     received, sent = np.uint64(2) * width, np.uint64(3) * width
     one = gates.dtype.type(1)
@@ -150,7 +150,7 @@ def gated_gradients(
     for edge in range(source.shape[0]):
         start, end = source[edge], target[edge]
         for c in range(begin, stop):
-            # Of a quotient: with gate e the mean changes by share (B x_j - mean). Below, the slope of the sigmoid.
+            # Derivative of a quotient: with gate e the mean changes by share (B x_j - mean). Then that of the sigmoid.
             through = grad_out[end, c] * shares[end, c] * (nodes[start, width + c] - means[end, c])
             grad_edges[edge, c] = grad_raw[edge, c] + gates[edge, c] * (one - gates[edge, c]) * through
         for c in range(begin, stop):

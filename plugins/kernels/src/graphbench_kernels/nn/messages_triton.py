@@ -1,11 +1,11 @@
-"""Messages along edges on a graphics card: what arrives at a node, or what it sent, is summed by one program.
+"""Messages along edges on a GPU: one program sums the messages that a node receives or sends.
 
-A program has one node (attention: and one head) and goes through its edges in their order, so that there are no atomics
-and equal inputs give equal bits. Sums are taken in float32, or float64 of such numbers.
+A program handles one node (for attention, one node and head) and its edges in order, so there are no atomics and equal
+inputs give identical bits. Sums are computed in float32, or in float64 for float64 inputs.
 
 Legend: T nodes, E edges, C channels, H heads of d channels; edge e goes from node `source[e]` to node `target[e]`. The
-edges of node i are `order[ptr[i]]` to `order[ptr[i + 1] - 1]`: those that arrive in the forward pass and in gradients
-of what belongs to targets, else those that it sends.
+edges of node i are `order[ptr[i]]` to `order[ptr[i + 1] - 1]`: incoming edges in the forward pass and in gradients of
+targets, otherwise outgoing edges.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-#: Most channels of a program, which one warp computes.
+#: Maximum channels of a program, which one warp computes.
 _MAX_CHANNELS = 128
 
 
 class Edges(NamedTuple):
-    """Ends of edges `[E]`, and the edges of each node: those that arrive and those that it sends."""
+    """Ends of edges `[E]`, and the incoming and outgoing edges of each node."""
 
     source: Tensor
     target: Tensor
@@ -31,12 +31,12 @@ class Edges(NamedTuple):
 
 
 def group(edge_index: Tensor, num_nodes: int) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
-    """Group edges by both ends, without waiting for the card; an end that is no node is an error of the device.
+    """Group edges by both ends without waiting for the GPU; an end that is not a node is a device-side error.
 
     Returns:
-        `arriving` and `sent` of `Edges`, of which nothing refers to `edge_index`.
+        `arriving` and `sent` of `Edges`, neither of which refers to `edge_index`.
     """
-    # Kernels would read and write out of bounds; an assertion on the card needs no host-device sync.
+    # Kernels would read and write out of bounds; an assertion on the GPU needs no host-device sync.
     torch._assert_async(((edge_index >= 0) & (edge_index < num_nodes)).all())
     ends, order = edge_index.sort(dim=1, stable=True)
     nodes = torch.arange(num_nodes + 1, device=ends.device).expand(2, -1).contiguous()
@@ -53,7 +53,7 @@ def _launch(x: Tensor) -> tuple[tuple[int, int], dict[str, Any]]:
 
 
 def make_sums(like: Tensor, *shape: int) -> Tensor:
-    """Allocate a tensor for sums, in float32 at least."""
+    """Allocate a tensor for sums, in at least float32."""
     return like.new_empty(shape, dtype=torch.promote_types(like.dtype, torch.float32))
 
 
@@ -72,7 +72,7 @@ def sum_rectified(x: Tensor, edges: Edges, edge: Tensor, own: float = 0.0) -> Te
 def sum_rectified_gradients(
     x: Tensor, edges: Edges, edge: Tensor, upstream: Tensor, own: float = 0.0
 ) -> tuple[Tensor, Tensor]:
-    """Differentiate `sum_rectified` by x and by the edges."""
+    """Differentiate `sum_rectified` with respect to x and the edges."""
     grad_x, grad_edge = torch.empty_like(x), torch.empty_like(edge)
     grid, options = _launch(x)
     with torch.cuda.device_of(x):
@@ -93,7 +93,7 @@ def _sum_rectified(
     NUMBER: tl.constexpr,
     OWN: tl.constexpr,
 ) -> None:
-    """Add what arrives at a node to its own share."""
+    """Add the messages that a node receives to its own share."""
     node = tl.program_id(0).to(tl.int64)
     channels = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     total = tl.zeros((BLOCK,), NUMBER)
@@ -103,7 +103,7 @@ def _sum_rectified(
     while place < end:
         e = tl.load(order + place)
         message = load_row(x, tl.load(source + e), channels, WIDTH, NUMBER) + load_row(edge, e, channels, WIDTH, NUMBER)
-        # NaN is a message like others, as with torch's ReLU.
+        # NaN is passed on, as in torch's ReLU.
         total += tl.maximum(message, 0.0, propagate_nan=tl.PropagateNan.ALL)
         place += 1
     tl.store(out + node * WIDTH + channels, total, mask=channels < WIDTH)
@@ -124,7 +124,7 @@ def _rectified_gradients(
     NUMBER: tl.constexpr,
     OWN: tl.constexpr,
 ) -> None:
-    """Differentiate by a node and by the edges that it sends."""
+    """Differentiate with respect to a node and its outgoing edges."""
     node = tl.program_id(0).to(tl.int64)
     channels = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     mine = load_row(x, node, channels, WIDTH, NUMBER)
@@ -146,7 +146,7 @@ def _rectified_gradients(
 
 
 def gated_messages(nodes: Tensor, edges: Edges, edge: Tensor, epsilon: float) -> tuple[Tensor, ...]:
-    """Return x^ `[T, C]` and e^ `[E, C]`, and means of what arrives and 1 / sums of gates `[T, C]`."""
+    """Return x^ `[T, C]` and e^ `[E, C]`, means of incoming messages, and 1 / sums of gates `[T, C]`."""
     out, raw = edge.new_empty(nodes.shape[0], edge.shape[1]), torch.empty_like(edge)
     means, shares = make_sums(edge, 2, *out.shape).unbind(0)
     grid, options = _launch(means)
@@ -158,7 +158,7 @@ def gated_messages(nodes: Tensor, edges: Edges, edge: Tensor, epsilon: float) ->
 def gated_gradients(
     nodes: Tensor, edges: Edges, raw: Tensor, means: Tensor, shares: Tensor, grad_out: Tensor, grad_raw: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Differentiate by nodes `[T, 4 C]` and edges `[E, C]`, from results of `gated_messages` and their gradients."""
+    """Differentiate nodes `[T, 4 C]` and edges `[E, C]`, from results of `gated_messages` and their gradients."""
     grad_nodes, grad_edge = torch.empty_like(nodes), torch.empty_like(raw)
     grid, options = _launch(means)
     with torch.cuda.device_of(nodes):
@@ -184,11 +184,11 @@ def _gated_messages(
     BLOCK: tl.constexpr,
     NUMBER: tl.constexpr,
 ) -> None:
-    """Mix what arrives at a node; rows of nodes are A x, B x, D x and E x."""
+    """Mix the incoming messages of a node; rows of nodes are A x, B x, D x and E x."""
     node = tl.program_id(0).to(tl.int64)
     channels = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     received = load_row(nodes, 4 * node + 2, channels, WIDTH, NUMBER)
-    # The sum of gates begins with epsilon, and so is the denominator.
+    # The sum of gates starts at epsilon, so it is the denominator.
     total, gates = tl.zeros((BLOCK,), NUMBER), tl.full((BLOCK,), epsilon, NUMBER)
     place, end = tl.load(ptr + node), tl.load(ptr + node + 1)
     while place < end:
@@ -225,7 +225,7 @@ def _gated_targets(
     BLOCK: tl.constexpr,
     NUMBER: tl.constexpr,
 ) -> None:
-    """Differentiate by A x and D x of a node, and by the edges that arrive at it."""
+    """Differentiate with respect to A x and D x of a node, and its incoming edges."""
     node = tl.program_id(0).to(tl.int64)
     channels = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     above = load_row(grad_out, node, channels, WIDTH, NUMBER)
@@ -235,7 +235,7 @@ def _gated_targets(
     while place < end:
         e = tl.load(order + place)
         gate = 1.0 / (1.0 + tl.exp(-load_row(raw, e, channels, WIDTH, NUMBER)))
-        # Of a quotient: with the gate of an edge the mean changes by share (B x_j - mean).
+        # Derivative of a quotient: the mean changes with the gate of an edge by share (B x_j - mean).
         through = above * share * (load_row(nodes, 4 * tl.load(source + e) + 1, channels, WIDTH, NUMBER) - mean)
         grad_logit = load_row(grad_raw, e, channels, WIDTH, NUMBER) + gate * (1.0 - gate) * through
         tl.store(grad_edge + e * WIDTH + channels, grad_logit, mask=channels < WIDTH)
@@ -260,7 +260,7 @@ def _gated_sources(
     BLOCK: tl.constexpr,
     NUMBER: tl.constexpr,
 ) -> None:
-    """Differentiate by B x and E x of a node."""
+    """Differentiate with respect to B x and E x of a node."""
     node = tl.program_id(0).to(tl.int64)
     channels = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     grad_sent, grad_source = tl.zeros((BLOCK,), NUMBER), tl.zeros((BLOCK,), NUMBER)
@@ -283,5 +283,5 @@ def _gated_sources(
 def load_row(
     at: tl.tensor, row: tl.tensor, channels: tl.tensor, WIDTH: tl.constexpr, NUMBER: tl.constexpr
 ) -> tl.tensor:
-    """Load some channels of a row, in the type of sums; 0 beyond them."""
+    """Load some channels of a row, in the dtype of sums; 0 beyond them."""
     return tl.load(at + row * WIDTH + channels, mask=channels < WIDTH, other=0.0).to(NUMBER)

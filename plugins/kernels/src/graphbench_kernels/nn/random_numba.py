@@ -1,6 +1,6 @@
 """Random numbers for dropout, many at a time: SplitMix64 (Steele, Lea & Flood 2014).
 
-Number i mixes `seed + (i + 1) STEP`, so that threads share them out.
+Number i mixes `seed + (i + 1) STEP`, so threads can compute them independently.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """Softmax of a row of scores, with dropout and derivatives, in instructions for kernels in Numba.
 
-Imported by `attention_numba` alone. A row of a small graph has one or two vectors of numbers; loops of Numba's
-own, one for each thing that is done to them, would spend most of their time on beginning and ending.
+Only imported by `attention_numba`. A row of a small graph has one or two vectors of numbers; Numba's own loops, one per
+operation, would spend most of their time on starting and ending.
 
-All numbers are float32. Rows have room for whole vectors; what stands behind their end does not matter where nothing is
-said of it.
+All numbers are float32. Rows have room for whole vectors; values after their end do not matter unless stated.
 """
 
 from __future__ import annotations
@@ -27,14 +26,14 @@ from graphbench_kernels.running import cpu_kernel
 __all__ = ["derive_row", "find_top", "keep_row", "raise_row", "weigh_row"]
 
 Array = NDArray[np.float32]
-#: Random bits of each weight; of length 0 without dropout.
+#: Random bits of each weight; empty without dropout.
 Bits = NDArray[np.int16]
 
 _INTEGER, _NUMBER = ir.IntType(64), ir.FloatType()
 _VECTOR, _BITS = ir.VectorType(_NUMBER, LANES), ir.VectorType(ir.IntType(16), LANES)
 _I, _F, _H = types.int64, types.float32, types.int16
 _LANE = ir.VectorType(ir.IntType(32), LANES)(list(range(LANES)))
-#: Below this a power of two is less than the smallest normal number, and taken for 0.
+#: Below this a power of two is less than the smallest normal number, and treated as 0.
 _LEAST_EXPONENT = -126.0
 
 
@@ -42,9 +41,9 @@ class _Row:
     """The vectors of a row.
 
     Args:
-        builder: where instructions go.
-        vectors: how many.
-        size: scores in them, where what stands behind them matters.
+        builder: receives instructions.
+        vectors: number of vectors.
+        size: number of scores in them, if values after them matter.
     """
 
     def __init__(self, builder: Any, vectors: Any, size: Any = None) -> None:
@@ -52,7 +51,7 @@ class _Row:
 
     @contextmanager
     def each(self) -> Iterator[Any]:
-        """Repeat the instructions made within for the place of every vector in the row."""
+        """Repeat the instructions created within for the place of every vector in the row."""
         with cgutils.for_range(self.builder, self._vectors) as loop:
             yield self.builder.mul(loop.index, _INTEGER(LANES))
 
@@ -61,7 +60,7 @@ class _Row:
         return Lanes(self.builder, everywhere(self.builder, number))
 
     def within(self, place: Any) -> Lanes:
-        """Mark the lanes of the vector at this place hold scores."""
+        """Mark the lanes of the vector at this place that contain scores."""
         rest = self.everywhere(self.builder.trunc(self.builder.sub(self._size, place), ir.IntType(32)))
         return Lanes(self.builder, self.builder.icmp_signed("<", _LANE, rest.value))
 
@@ -78,7 +77,7 @@ class _Row:
 
 
 class _Held:
-    """Lanes that a loop changes."""
+    """Lanes that a loop modifies."""
 
     def __init__(self, row: _Row, begin: float) -> None:
         self._row, self._place = row, cgutils.alloca_once(row.builder, _VECTOR)
@@ -86,7 +85,7 @@ class _Held:
 
     @property
     def lanes(self) -> Lanes:
-        """Return the lanes as they are now."""
+        """Return the current lanes."""
         return Lanes(self._row.builder, self._row.builder.load(self._place))
 
     @lanes.setter
@@ -99,7 +98,7 @@ def _align(kind: Any) -> int:
 
 
 def _power(exponent: Lanes) -> Lanes:
-    """2^x for x up to 0; NaN stays NaN."""
+    """Compute 2^x for x up to 0; NaN stays NaN."""
     least = exponent.same(_LEAST_EXPONENT)
     small = least > exponent
     return choose(small, exponent.same(0.0), powers_of_two(choose(small, least, exponent))[0])
@@ -116,16 +115,16 @@ def _left(row: _Row, powers: Lanes, kept: Lanes, bits: Any, at: Any, least: Any)
 
 
 def _find_top(builder: Any, scores: Any, at: Any, vectors: Any, size: Any, tops: Any, number: Any) -> None:
-    """Write the largest score of a row, 0 where it is minus infinity, and hide what stands behind the row's end.
+    """Write the largest score of a row, 0 if it is minus infinity, and hide values after the row's end.
 
     Args:
-        builder: where instructions go.
-        scores: of many rows.
-        at: where this row begins.
-        vectors: how many of them it fills, the last one perhaps in part.
-        size: how many scores it has.
-        tops: receives the largest.
-        number: of the row, there.
+        builder: receives instructions.
+        scores: scores of many rows.
+        at: start of this row.
+        vectors: number of vectors that it fills, the last one perhaps in part.
+        size: number of its scores.
+        tops: output for the largest score.
+        number: number of the row in `tops`.
     """
     row = _Row(builder, vectors, size)
     best = _Held(row, -math.inf)
@@ -141,19 +140,19 @@ def _find_top(builder: Any, scores: Any, at: Any, vectors: Any, size: Any, tops:
 def _raise_row(
     builder: Any, scores: Any, at: Any, vectors: Any, unit: Any, tops: Any, shares: Any, number: Any
 ) -> None:
-    """Replace the scores of a row by their powers `w_j = 2^(unit (s_j - top))`, and write one over the sum of these.
+    """Replace the scores of a row by their powers `w_j = 2^(unit (s_j - top))`, and write their inverse sum.
 
-    Differences are multiplied in this order, which keeps more of the digits.
+    Multiplying differences in this order keeps more digits.
 
     Args:
-        builder: where instructions go.
-        scores: of many rows.
-        at: where this row begins.
-        vectors: how many of them it fills.
-        unit: what differences of scores are multiplied by.
+        builder: receives instructions.
+        scores: scores of many rows.
+        at: start of this row.
+        vectors: number of vectors that it fills.
+        unit: factor of differences of scores.
         tops: the largest score of each row.
-        shares: receives one over the sum; 0 where all powers are 0, because all scores are minus infinity.
-        number: of the row, in both.
+        shares: output for the inverse sum; 0 if all powers are 0, because all scores are minus infinity.
+        number: number of the row, in both.
     """
     row = _Row(builder, vectors)
     top, scale = row.everywhere(builder.load(builder.gep(tops, [number]))), row.everywhere(unit)
@@ -173,7 +172,7 @@ raise_row: Any = instruction(_raise_row, None, _I, _I, _F, None, None, _I)
 
 
 def _keep(drops: bool) -> Any:
-    """Make the instruction behind `keep_row`."""
+    """Create the instruction for `keep_row`."""
 
     def generate(builder: Any, powers: Any, at: Any, vectors: Any, kept: Any, *rest: Any) -> None:
         bits, bits_at, least, left = rest
@@ -188,7 +187,7 @@ def _keep(drops: bool) -> Any:
 
 
 def _weigh(drops: bool) -> Any:
-    """Make the instruction behind `weigh_row`."""
+    """Create the instruction for `weigh_row`."""
 
     def generate(builder: Any, scores: Any, before: Any, at: Any, vectors: Any, size: Any, *rest: Any) -> None:
         unit, top, share, bits, bits_at, least, factor, left, means, number = rest
@@ -213,17 +212,17 @@ def _derive_row(
 ) -> None:
     """Write the gradients of a row's scores, `l_j g_j - w_j mean`, without the factor of scores.
 
-    With what dropout left, `l_j = p_j d_j`, the gradient `p_j (d_j g_j - sum_i p_i d_i g_i)` needs d no second time.
+    Given the weights after dropout, `l_j = p_j d_j`, the gradient `p_j (d_j g_j - sum_i p_i d_i g_i)` does not need d.
 
     Args:
-        builder: where instructions go.
-        powers: w, of many rows.
-        left: what dropout left of their weights.
-        before: gradients g of what was left.
-        at: where this row begins, in all of them.
-        vectors: how many of them it fills.
+        builder: receives instructions.
+        powers: powers w of many rows.
+        left: their weights after dropout.
+        before: gradients g of these.
+        at: start of this row, in all of them.
+        vectors: number of vectors that it fills.
         mean: from `weigh_row`.
-        slopes: receives the gradients.
+        slopes: output for the gradients.
     """
     row = _Row(builder, vectors)
     shared = row.everywhere(mean)
@@ -253,14 +252,14 @@ def keep_row(
     """Apply dropout to powers times a factor.
 
     Args:
-        powers: of many rows.
-        at: where this row begins, there and in `left`.
-        vectors: how many of them it fills.
+        powers: powers of many rows.
+        at: start of this row, in `powers` and `left`.
+        vectors: number of vectors that it fills.
         kept: the factor.
-        bits: random ones of each weight; of length 0 without dropout.
-        bits_at: where those of this row begin.
-        least: weights whose bits are less are dropped.
-        left: receives what is left.
+        bits: random bits of each weight; empty without dropout.
+        bits_at: start of the bits of this row.
+        least: weights whose bits are below this are dropped.
+        left: output.
     """
     if bits.shape[0]:
         _keep_some(powers, at, vectors, kept, bits, bits_at, least, left)
@@ -286,24 +285,24 @@ def weigh_row(
     means: Array,
     number: int,
 ) -> None:
-    """Make again what `find_top`, `raise_row` and `keep_row` made, and write `share sum_j l_j g_j` for `derive_row`.
+    """Recompute `find_top`, `raise_row` and `keep_row`, and write `share sum_j l_j g_j` for `derive_row`.
 
     Args:
-        scores: of many rows; powers take their place.
-        before: gradients g of what dropout left, 0 behind the end of the row.
-        at: where the row begins, there and in `left`.
-        vectors: how many of them it fills.
-        size: how many scores it has.
-        unit: what differences of scores are multiplied by.
+        scores: scores of many rows; replaced by powers.
+        before: gradients g of the weights after dropout, 0 after the end of the row.
+        at: start of the row, in these and `left`.
+        vectors: number of vectors that it fills.
+        size: number of its scores.
+        unit: factor of differences of scores.
         top: the largest score.
-        share: one over the sum of the powers.
-        bits: random ones of each weight; of length 0 without dropout.
-        bits_at: where those of this row begin.
-        least: weights whose bits are less are dropped.
-        factor: what the others are multiplied by; 1 without dropout.
-        left: receives l, what dropout left of the weights.
-        means: receives the mean.
-        number: of the row, there.
+        share: inverse sum of the powers.
+        bits: random bits of each weight; empty without dropout.
+        bits_at: start of the bits of this row.
+        least: weights whose bits are below this are dropped.
+        factor: factor of the remaining weights; 1 without dropout.
+        left: output for l, the weights after dropout.
+        means: output for the mean.
+        number: number of the row in `means`.
     """
     if bits.shape[0]:
         _weigh_some(

@@ -1,4 +1,4 @@
-"""Run the kernels of `attention_numba` for the ordinary rows of sparse-flow attention on a processor.
+"""Run the kernels of `attention_numba` for the ordinary rows of sparse-flow attention on a CPU.
 
 Legend: M matrices (graphs times heads), N queries, K keys; rows are counted over M and N; m and n: those of a block.
 """
@@ -29,18 +29,18 @@ from graphbench_sfi_former.blocks import (
 
 #: Bytes of dropout's factors of a block.
 BLOCK_BYTES = 2**21
-#: Steps of arithmetic for a score, by which threads share the work.
+#: Arithmetic operations per score, used to distribute work over threads.
 _STEPS = 64
 #: Rows that the kernels compute at a time.
 _LANES = 16
 
 
 class Attention(torch.autograd.Function):
-    """`attend_rows`, forward and backward; a backward pass that is differentiated again is the plain one."""
+    """`attend_rows`, forward and backward; a backward pass that is differentiated again uses the plain form."""
 
     @staticmethod
     def forward(ctx: Any, options: tuple[Any, ...], *tensors: Tensor) -> tuple[Tensor, Tensor]:
-        """Output `[M, N, d_v]` and steep rows `[M, N]`; options are masks, their numbers, dropout and its seed."""
+        """Return output `[M, N, d_v]` and steep rows `[M, N]`; options: masks, their numbers, dropout and its seed."""
         operands, (masks, mask_of, dropout, seed) = Operands(*tensors), options
         query = operands.query
         output = query.new_empty(*query.shape[:2], operands.value.shape[-1])
@@ -56,7 +56,7 @@ class Attention(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, upstream: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
-        """Gradients of the seven tensors."""
+        """Return gradients of the seven tensors."""
         output, state, *tensors = ctx.saved_tensors
         operands, (masks, mask_of, dropout, seed) = Operands(*tensors), ctx.options
         if torch.is_grad_enabled():
@@ -64,7 +64,7 @@ class Attention(torch.autograd.Function):
             return (None, *block_gradients(pieces, operands, None, upstream, ctx.needs_input_grad[1:]))
         query, key, friction_query, friction_key, value = tensors[:5]
         num_rows = output.shape[1]
-        chunks = -(-num_rows // CHUNK)  # of rows, each with sums of its own for keys and values
+        chunks = -(-num_rows // CHUNK)  # of rows, each with its own sums for keys and values
         grads = (
             query.new_empty(query.shape),
             key.new_empty(chunks, *key.shape),
@@ -77,7 +77,7 @@ class Attention(torch.autograd.Function):
         arguments = (*_arguments(operands, masks, mask_of, state), output, upstream.contiguous(), arrays)
         for at, keep in _dropout_blocks(operands, dropout, seed):
             _run(attend_back, at, keep, *arguments)
-        steep = state[MARK, :, :num_rows] == STEEP  # whose gradients are not the kernel's
+        steep = state[MARK, :, :num_rows] == STEEP  # the kernel does not compute their gradients
         of_energy = sums[:, :, :num_rows].double().masked_fill(steep, 0.0).sum(-1)[..., None, None]
         of_energy.clamp_(torch.finfo(output.dtype).min, torch.finfo(output.dtype).max)
         whole = [x.sum(0) if x.dim() == 4 else x for x in grads]
@@ -93,7 +93,7 @@ def _limits(dtype: torch.dtype) -> Any:
 
 @cache
 def _absent(dtype: torch.dtype, dimensions: int) -> Any:
-    """Make an empty array, for an absent argument."""
+    """Create an empty array, for an absent argument."""
     return torch.empty((0,) * dimensions, dtype=dtype).numpy()
 
 

@@ -1,11 +1,11 @@
-"""Sparse-flow attention on a processor in one kernel for each direction: products of matrices and what lies between.
+"""Sparse-flow attention on a CPU in one kernel per direction: matrix products and everything between them.
 
-Imported by `attention`, which `ops` imports where Numba runs. Sixteen rows of queries at a time are multiplied with
-all keys, solved by `rows_numba` and multiplied with all values, in memory that stays in a core's own caches; so are
-their derivatives in the backward pass, which computes the scores again: that takes less time than to keep them.
+Imported by `attention`, which `ops` imports if Numba runs. Sixteen rows of queries at a time are multiplied with all
+keys, solved by `rows_numba` and multiplied with all values, in memory that stays in the caches of one core. The
+backward pass treats derivatives in the same way and recomputes the scores, which is faster than storing them.
 
 Arrays have one axis. Legend: M matrices (graphs times heads), N queries, K keys; widths are padded with 0 to a multiple
-of LANES where a product wants it.
+of LANES if a product requires it.
 """
 
 from __future__ import annotations
@@ -59,13 +59,13 @@ from graphbench_kernels.sfi_former.rows_numba import (
 
 
 def num_chunks(part: Part) -> int:
-    """Into how many chunks the rows of a matrix fall."""
+    """Return the number of chunks of the rows of a matrix."""
     return (part.end + CHUNK - 1) // CHUNK - part.row // CHUNK
 
 
 @inlined
 def _chunk(item: int, part: Part) -> tuple[int, int, int, int]:
-    """Matrix, number of the chunk, its first row and the row that it ends before."""
+    """Return the matrix, the number of the chunk, its first row and its end row (exclusive)."""
     chunks = (part.end + CHUNK - 1) // CHUNK - part.row // CHUNK
     number = part.row // CHUNK + item % chunks
     return part.matrix + item // chunks, number, max(part.row, number * CHUNK), min(part.end, (number + 1) * CHUNK)
@@ -109,16 +109,16 @@ def _kept(part: Part, matrix: int, row: int) -> int:
 
 @cpu_kernel
 def attend(first: int, last: int, nested: Given, sizes: Sizes, part: Part, keep: Array, output: Array) -> None:
-    """From projections to the output of all rows but the steep ones, whose is 0.
+    """Compute the output of all rows from projections, 0 for steep rows.
 
     Args:
-        first: chunk to begin with, counted over the part's matrices and chunks of their rows.
-        last: chunk to end before.
+        first: first chunk, counted over the part's matrices and chunks of their rows.
+        last: end of the chunks (exclusive).
         nested: projections and more.
-        sizes: of all.
+        sizes: sizes of all.
         part: which matrices and rows.
         keep: dropout's factors of the part, `[matrices, rows, K]`; `[0, 0, 0]` without dropout.
-        output: receives `[M, N, width]`.
+        output: output `[M, N, width]`.
     """
     given, factors, out = flat_arrays(nested), keep.reshape(-1), output.reshape(-1)
     keys, width, one = sizes.keys, sizes.value_width, out.dtype.type(1)
@@ -137,7 +137,7 @@ def attend(first: int, last: int, nested: Given, sizes: Sizes, part: Part, keep:
         for row in range(begin, end, LANES):
             many = min(LANES, end - row)
             fill_scores(given, sizes, matrix, row, many, work, at)
-            # From the rows transposed, which stand behind the rows.
+            # From the transposed rows, which are stored after the rows.
             square_rows(work, at.queries + LANES * aligned(sizes.width), sizes.width, at.numbers)
             square_friction_rows(
                 work, at.friction_queries + LANES * aligned(friction_width), friction_width, at.numbers
@@ -154,7 +154,7 @@ def attend(first: int, last: int, nested: Given, sizes: Sizes, part: Part, keep:
 
 @inlined
 def _multiply_back(sizes: Sizes, row: int, many: int, work: Array, at: Places, grads: Gradients) -> None:
-    """From derivatives by scores, and the flow, to those by queries from this row on, and to sums of the others."""
+    """Convert derivatives by scores, and the flow, to those by queries from this row on, and sums of the others."""
     keys, size = sizes.keys, sizes.keys * LANES
     width, friction_width, value_width = (
         aligned(sizes.width),
@@ -169,7 +169,7 @@ def _multiply_back(sizes: Sizes, row: int, many: int, work: Array, at: Places, g
         (at.keys, at.friction_keys),
         (at.out, at.out + LANES * width),
     )
-    # In loops, because each product that is written down is compiled anew.
+    # In loops, because each written product is compiled separately.
     for i in range(3):
         add_product(work, columns[i], LANES, 1, work, rows[i], widths[i], work, sums[i], widths[i],
                          keys, widths[i], many)  # fmt: skip
@@ -200,7 +200,7 @@ def _begin_back(given: Given, sizes: Sizes, matrix: int, work: Array, at: Places
 
 @inlined
 def _end_back(sizes: Sizes, first_key: int, work: Array, at: Places, grads: Gradients, adds: bool) -> None:
-    """Put the sums into the gradients of keys and values, from this key on, or add them."""
+    """Write the sums to the gradients of keys and values, from this key on, or add them."""
     keys, width, friction_width, value_width = sizes.keys, sizes.width, sizes.friction_width, sizes.value_width
     one, unscale = grads.key.dtype.type(1), grads.key.dtype.type(1 / UNIT)
     sums, friction_sums = at.keys + keys * aligned(width), at.friction_keys + keys * aligned(friction_width)
@@ -221,7 +221,7 @@ def _derive_rows(given: Given, sizes: Sizes, part: Part, keep: Array, output: Ar
         at.values, flow,
     )  # fmt: skip
     for lane in range(LANES):
-        # Lanes beyond the last row repeat it, and what they compute is not read.
+        # Lanes beyond the last row repeat it, and their results are not read.
         out_at = start + min(lane, many - 1) * width
         work[at.numbers + DOT * LANES + lane] = dot(output, out_at, upstream, out_at, width)
     state_at, apart = matrix * padded + row, sizes.matrices * padded
@@ -229,7 +229,7 @@ def _derive_rows(given: Given, sizes: Sizes, part: Part, keep: Array, output: Ar
     factors_at = _kept(part, matrix, row) * keys
     if len(keep):
         drop(keep, factors_at, many, keys, work, flow)
-    # `derive` puts the flow where its derivatives were: dropout falls on the one before, on the other after.
+    # `derive` replaces derivatives by the flow with the flow: dropout applies to the former before, the latter after.
     derive(work, at.columns, keys, at.numbers)
     if len(keep):
         drop(keep, factors_at, many, keys, work, flow)
@@ -248,18 +248,18 @@ def attend_back(
     upstream: Array,
     grads: Gradients,
 ) -> None:
-    """From the gradient of the output to those of the projections and of the energy; steep rows give none.
+    """Compute gradients of the projections and the energy from that of the output; steep rows contribute nothing.
 
     Args:
-        first: as in `attend`, like all up to `output`, of which nothing is changed.
-        last: as there.
-        nested: as there, with the state that was left.
-        sizes: as there.
-        part: as there.
-        keep: as there.
-        output: as it was left.
+        first: as in `attend`, like all arguments up to `output`, which are not changed.
+        last: as in `attend`.
+        nested: as in `attend`, with the state that it has set.
+        sizes: as in `attend`.
+        part: as in `attend`.
+        keep: as in `attend`.
+        output: output of `attend`.
         upstream: its gradient `[M, N, width]`.
-        grads: what is set; where a part begins inside of a chunk, the sums of the chunk are added to.
+        grads: gradients to set; if a part starts inside a chunk, the sums of the chunk are added to.
     """
     given, factors = flat_arrays(nested), keep.reshape(-1)
     flat = flat_gradients(grads)

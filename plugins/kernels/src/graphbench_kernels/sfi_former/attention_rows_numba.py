@@ -29,7 +29,7 @@ from graphbench_kernels.sfi_former.rows_numba import (
 Mask = NDArray[np.bool_]
 Integers = NDArray[np.int64]
 
-#: Rows of a matrix whose derivatives by keys and values are summed up by one thread: each such chunk has its own sums.
+#: Rows of a matrix whose derivatives by keys and values are summed by one thread: each such chunk has its own sums.
 CHUNK = 512
 UNIT = 1 / math.log(2)
 
@@ -41,10 +41,10 @@ class Sizes(NamedTuple):
         matrices: M.
         rows: N.
         keys: K.
-        width: of queries and keys.
-        friction_width: of those of the friction.
-        value_width: of values.
-        mask_rows: how many rows a mask has, 1 or N; 0 without one.
+        width: width of queries and keys.
+        friction_width: width of queries and keys of the friction.
+        value_width: width of values.
+        mask_rows: number of rows of a mask, 1 or N; 0 without a mask.
     """
 
     matrices: int
@@ -65,12 +65,12 @@ class Given(NamedTuple):
         friction_query: Q~ `[M, N, width]`.
         friction_key: K~ `[M, K, width]`.
         value: V `[M, K, width]`.
-        allowed: masks `[L, N or 1, K]`; `[0, 0, 0]` without one.
+        allowed: masks `[L, N or 1, K]`; `[0, 0, 0]` without masks.
         mask_of: number of the mask of each matrix `[M]`.
         penalty: `[M, 1, 1]`, float64.
         alpha: `[M, 1, 1]`, float64; `[0, 0, 0]` for the hard constraint.
         limits: tolerance of a level, and `steepest`.
-        state: of the rows, `[STATE, M, padded N]`; the forward pass sets it.
+        state: state of the rows, `[STATE, M, padded N]`; set by the forward pass.
     """
 
     query: Array
@@ -92,7 +92,7 @@ class Part(NamedTuple):
     Args:
         matrix: the first matrix.
         row: first row of each.
-        end: row to end before.
+        end: end row (exclusive).
     """
 
     matrix: int
@@ -101,7 +101,7 @@ class Part(NamedTuple):
 
 
 class Gradients(NamedTuple):
-    """Gradients that the backward pass sets, those of keys and values by chunks of rows.
+    """Gradients that the backward pass sets; those of keys and values are per chunk of rows.
 
     Args:
         query: dL/dQ `[M, N, width]`.
@@ -127,13 +127,13 @@ class Places(NamedTuple):
         columns: `[COLUMNS, K, LANES]`.
         numbers: `[ROWS, LANES]`.
         queries: LANES rows of Q, then the same transposed.
-        friction_queries: those of Q~.
+        friction_queries: the same for Q~.
         values: in the forward pass V, in the backward pass LANES rows of dL/doutput, and the same transposed.
         out: LANES rows of a product.
-        keys: K, then sums of its derivatives; the backward pass alone.
-        friction_keys: those of K~.
-        sums: of derivatives by V.
-        end: how many numbers that is.
+        keys: K, then sums of its derivatives; only in the backward pass.
+        friction_keys: the same for K~.
+        sums: sums of derivatives by V.
+        end: total number of numbers.
     """
 
     columns: int
@@ -156,7 +156,7 @@ def aligned(width: int) -> int:
 
 @inlined
 def memory(numbers: int, like: Array) -> tuple[Array, int]:
-    """Memory for so many numbers, and the first place in it that begins a cache line."""
+    """Allocate memory for `numbers` numbers, and return it with the first place that starts a cache line."""
     work = np.empty(numbers + LANES, like.dtype)
     return work, (-(work.ctypes.data // work.itemsize)) % LANES
 
@@ -180,7 +180,7 @@ def copy_rows(
 
 @inlined
 def put_rows(work: Array, at: int, rows: int, width: int, factor: Any, out: Array, to: int, adds: bool) -> None:
-    """Copy `[rows, padded width]` times `factor` to `[rows, width]`, or add it to what stands there."""
+    """Copy `[rows, padded width]` times `factor` to `[rows, width]`, or add it to existing numbers."""
     apart, width_, source_at, out_at = np.uint64(aligned(width)), np.uint64(width), np.uint64(at), np.uint64(to)
     for _ in range(rows):
         set_, added = np.uint64(0) if adds else width_, width_ if adds else np.uint64(0)
@@ -200,7 +200,7 @@ def fill(work: Array, at: int, count: int, number: Any) -> None:
 
 @inlined
 def dot(a: Array, a_at: int, b: Array, b_at: int, count: int) -> Any:
-    """Add up the products of `count` numbers."""
+    """Sum the products of `count` numbers."""
     total, first, second = a.dtype.type(0), np.uint64(a_at), np.uint64(b_at)
     for j in range(np.uint64(0), np.uint64(count)):
         total += a[first + j] * b[second + j]
@@ -209,7 +209,7 @@ def dot(a: Array, a_at: int, b: Array, b_at: int, count: int) -> Any:
 
 @inlined
 def longest_vector(vectors: Array, start: int, rows: int, width: int) -> Any:
-    """Return the greatest length of rows, in the unit of scores; NaN if one is infinite or NaN."""
+    """Return the largest norm of rows, in the unit of scores; NaN if one is infinite or NaN."""
     longest, none = vectors.dtype.type(0), vectors.dtype.type(0)
     for row in range(rows):
         square = dot(vectors, start + row * width, vectors, start + row * width, width)
@@ -229,9 +229,9 @@ def _transpose_rows(work: Array, rows: int, width: int, to: int) -> None:
 @inlined
 def multiply_rows(rows: Array, start: int, many: int, keys: Array, first_key: int, num_keys: int, width: int,
                    factor: Any, work: Array, spare: int, out: int) -> None:  # fmt: skip
-    """Products of LANES rows, times `factor`, with all keys, to `out [K, LANES]`.
+    """Write products of LANES rows, times `factor`, with all keys to `out [K, LANES]`.
 
-    The rows, times `factor`, are left in `spare`, followed by the same transposed.
+    The rows, times `factor`, are stored in `spare`, followed by the same transposed.
     """
     copy_rows(rows, start, many, width, factor, work, spare, LANES)
     turned = spare + LANES * aligned(width)
@@ -241,7 +241,7 @@ def multiply_rows(rows: Array, start: int, many: int, keys: Array, first_key: in
 
 @inlined
 def fill_scores(given: Given, sizes: Sizes, matrix: int, row: int, many: int, work: Array, at: Places) -> None:
-    """Scores of both kinds, of this many rows and of none to fill the lanes; keys that are not allowed are closed."""
+    """Compute scores of both kinds for `many` rows, padded to full lanes; keys that are not allowed are closed."""
     keys, width, friction_width, number = sizes.keys, sizes.width, sizes.friction_width, given.query.dtype.type
     start, first_key = matrix * sizes.rows + row, matrix * keys
     multiply_rows(given.query, start * width, many, given.key, first_key * width, keys, width,
@@ -255,7 +255,7 @@ def fill_scores(given: Given, sizes: Sizes, matrix: int, row: int, many: int, wo
 
 @inlined
 def _close_keys(given: Given, sizes: Sizes, matrix: int, row: int, many: int, work: Array, at: Places) -> None:
-    """Close the keys that are not allowed, for all lanes or lane by lane, and count the others."""
+    """Close the keys that are not allowed, for all lanes or per lane, and count the others."""
     closed, keys, together = work.dtype.type(CLOSED), sizes.keys, LANES if sizes.mask_rows == 1 else 1
     friction, first = COST * keys * LANES, given.mask_of[matrix] * sizes.mask_rows
     for lane in range(0, LANES, together):
@@ -281,7 +281,7 @@ def drop(keep: Array, start: int, rows: int, keys: int, work: Array, column: int
 
 @inlined
 def flat_arrays(given: Given) -> Given:
-    """Flatten every array: views made here cost nothing, where in torch each takes a microsecond."""
+    """Flatten every array: views cost nothing here, but a microsecond each in torch."""
     return Given(
         given.query.reshape(-1),
         given.key.reshape(-1),
@@ -308,7 +308,7 @@ def flat_gradients(grads: Gradients) -> Gradients:
 
 @inlined
 def begin_matrix(given: Given, sizes: Sizes, matrix: int, work: Array, numbers: int) -> None:
-    """Numbers that all rows of a matrix share."""
+    """Write the numbers that all rows of a matrix share."""
     fill(work, numbers + PENALTY * LANES, LANES, given.penalty[matrix])
     fill(work, numbers + ALPHA * LANES, LANES, given.alpha[matrix] if len(given.alpha) else np.inf)
     fill(work, numbers + NUM_KEYS * LANES, LANES, sizes.keys)
@@ -319,7 +319,7 @@ def begin_matrix(given: Given, sizes: Sizes, matrix: int, work: Array, numbers: 
 
 @inlined
 def copy_lanes(source: Array, start: int, apart: int, kinds: int, to: Array, at: int, to_apart: int) -> None:
-    """Copy numbers of LANES rows, of so many kinds."""
+    """Copy numbers of LANES rows, of `kinds` kinds."""
     for kind in range(kinds):
         first, second = np.uint64(start + kind * apart), np.uint64(at + kind * to_apart)
         for lane in range(np.uint64(0), np.uint64(LANES)):

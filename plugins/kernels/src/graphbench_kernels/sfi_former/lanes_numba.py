@@ -1,12 +1,12 @@
-"""Arithmetic on a number of each of sixteen rows at a time, in instructions for Numba that are written like formulas.
+"""Arithmetic on one number from each of sixteen rows, in instructions for Numba that are written like formulas.
 
-Imported by kernels in Numba alone. A row of a small graph is too short to fill vector registers and still to hide what
-its sums and divisions take; so sixteen rows are computed side by side, each in a lane of its own, whose numbers meet no
-other lane's. Scores lie with the keys of a row one below the other, and sums over keys need no end in which lanes are
-added up. Loops of Numba's own over two indices would keep the sums in memory.
+Only imported by Numba kernels. A row of a small graph is too short to fill vector registers and to hide the latency of
+its sums and divisions, so sixteen rows are computed in parallel, each in its own lane, without operations across lanes.
+Scores are stored with the keys of a row below each other, and sums over keys need no final reduction over lanes.
+Numba's own loops over two indices would keep the sums in memory.
 
-What the instructions work on lies in one array: first columns, `[count, LANES]` each, one for each kind of number that
-a key has; elsewhere rows, `[LANES]` each, one for each kind of number that a row has.
+All operands are in one array: first columns, `[count, LANES]` each, one per kind of number of a key; elsewhere rows,
+`[LANES]` each, one per kind of number of a row.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from graphbench_kernels.products_numba import LANES, instruction
 
 __all__ = ["Desk", "in_all_rows", "inlined", "over_keys"]
 
-#: Arithmetic as in `cpu_kernel`, in functions that become part of those that call them and are called by nothing else.
+#: Arithmetic as in `cpu_kernel`, in functions that are inlined into their callers and called by nothing else.
 _OPTIONS: dict[str, Any] = {
     "forceinline": True,
     "nogil": True,
@@ -40,10 +40,10 @@ class Desk:
     """Operands of a formula: columns of the present key, and numbers of the rows.
 
     Args:
-        builder: where instructions go.
+        builder: receives instructions.
         start: the array.
         columns: place of the first column.
-        apart: how far columns lie apart.
+        apart: stride of the columns.
         rows: place of the numbers of rows.
     """
 
@@ -89,27 +89,27 @@ class Desk:
         return self._place(self._builder.add(self._rows, self._rows.type(number * LANES)))
 
 
-#: What a formula adds to the sums for a key.
+#: Terms that a formula adds to the sums for a key.
 Terms = tuple[Lanes, ...]
 
 
 def over_keys(
     formula: Callable[..., Terms], reads: Sequence[int], sums: Sequence[int] = (), combine: Any = Lanes.__add__
 ) -> Any:
-    """Make an instruction `(array, columns, count, rows)` that applies a formula to key after key.
+    """Create an instruction `(array, columns, count, rows)` that applies a formula to each key in turn.
 
     Args:
         formula: called with the desk, at a key, and the numbers of the rows that it reads; returns terms of the sums.
         reads: kinds of numbers of rows that it reads.
         sums: kinds of numbers of rows that receive its sums.
-        combine: adds a term to a sum, which begins with 0; another way to combine, as `larger`, begins with -1e30.
+        combine: adds a term to a sum, which starts at 0; other combinations, such as `larger`, start at -1e30.
     """
     begin = 0.0 if combine is Lanes.__add__ else -1e30
 
     def generate(builder: Any, start: Any, columns: Any, count: Any, rows: Any) -> None:
         desk = Desk(builder, start, columns, builder.mul(count, count.type(LANES)), rows)
         row_values = [desk.row(number) for number in reads]
-        # Two partial sums, because the next term of one could not be added before the last one has been.
+        # Two partial sums, because each addition to a sum has to wait for the previous one.
         partial = [[cgutils.alloca_once(builder, desk.vector) for _ in sums] for _ in range(2)]
         for held in (*partial[0], *partial[1]):
             builder.store(desk.number(begin).value, held)
@@ -132,10 +132,10 @@ def over_keys(
 
 
 def in_all_rows(formula: Callable[[Desk], Any]) -> Any:
-    """Make an instruction `(array, rows) -> bool` that applies a formula to the numbers of the rows once.
+    """Create an instruction `(array, rows) -> bool` that applies a formula to the numbers of the rows once.
 
     Args:
-        formula: called with the desk; returns the answer to a question, and the instruction whether it is yes anywhere.
+        formula: called with the desk; returns a condition, and the instruction returns whether it is true in any row.
     """
 
     def generate(builder: Any, start: Any, rows: Any) -> Any:

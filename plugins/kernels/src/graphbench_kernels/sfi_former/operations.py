@@ -1,6 +1,6 @@
-"""Kernels of sparse-flow attention: a whole attention on processors (`attention`), water levels on cards.
+"""Kernels of sparse-flow attention: whole attention on CPUs (`attention`), water levels on GPUs.
 
-Numba and Triton are imported when an operation is first computed by them.
+Numba and Triton are imported when they first compute an operation.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from torch import Tensor
 from graphbench.contracts.kernels import plain_form
 from graphbench_kernels.running import runs_numba, runs_triton
 
-#: Bytes of the widths of a row that the Triton kernel holds in registers, beside as many of floors: 64 registers for
-#: each of 512 threads, which have 128.
+#: Bytes of widths per row that the Triton kernel keeps in registers, and as many of floors: 64 of the 128 registers of
+#: each of 512 threads.
 MOST_BYTES = 2**16
 
 
@@ -41,7 +41,7 @@ def attend_rows(
 
 
 def water_level(weight: Tensor, cost: Tensor, slack: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """`graphbench_sfi_former::water_level` on a graphics card."""
+    """Compute `graphbench_sfi_former::water_level` on a GPU."""
     size = weight.shape[-1] * weight.element_size()
     if type(weight) is Tensor and size <= MOST_BYTES and runs_triton(weight.device):
         from graphbench_kernels.sfi_former import water_level_triton

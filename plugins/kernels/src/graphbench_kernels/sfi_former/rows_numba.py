@@ -1,12 +1,11 @@
-"""Rows of sparse-flow attention on a processor: formulas for sixteen rows at a time, from their scores to their flow.
+"""Rows of sparse-flow attention on a CPU: formulas for sixteen rows at a time, from their scores to their flow.
 
-Imported by the kernels beside it. It is the arithmetic of `blocks` and `sparse_flow`, whose notation it shares:
-the numbers of rows stay in the nearest caches from their scores to their flow, and from the derivatives by their flow
-to those by their scores. The same conditions make a row steep; such rows are marked and get a flow and derivatives
-of 0.
+Imported by the other kernels of this folder. The arithmetic and the notation are those of `blocks` and `sparse_flow`.
+The numbers of rows stay in the fastest caches from their scores to their flow, and from the derivatives by their flow
+to those by their scores. The same conditions define steep rows; these are marked and get a flow and derivatives of 0.
 
-Scores come in units of log 2, so that a softmax is made of powers of two. Their largest is taken away only where the
-bound on the logits is large, because any number near it will do.
+Scores are in units of log 2, so a softmax consists of powers of two. Their largest is subtracted only if the bound on
+the logits is large, because any number near it is sufficient.
 """
 
 from __future__ import annotations
@@ -23,37 +22,36 @@ from graphbench_kernels.sfi_former.lanes_numba import Desk, in_all_rows, inlined
 
 Array = NDArray[np.floating]
 
-#: Columns: S and g without their factors, before that the scores of both kinds; in the backward pass they become the
-#: derivatives by the scores. The third holds the derivatives by the flow, and then the flow itself.
+#: Columns: S and g without their factors, and before that the scores of both kinds; in the backward pass they become
+#: the derivatives by the scores. The third contains the derivatives by the flow, and then the flow itself.
 WEIGHT, COST, FLOW, COLUMNS = range(4)
-#: Numbers of rows that the backward pass wants again: unit, level, slope and gain, the number that was taken from the
-#: scores and what their powers were multiplied by to give S, the same from the friction's scores to g, and which rows
-#: are not solved here.
+#: Numbers of rows that the backward pass needs: unit, level, slope and gain, the number subtracted from the scores and
+#: the factor of their powers in S, the same from the friction's scores to g, and which rows are not solved here.
 UNIT, LEVEL, SLOPE, GAIN, SHIFT, FACTOR, COST_SHIFT, COST_FACTOR, BOUNDED, MARK, STATE = range(11)
-#: Given numbers: weights of the energy, the number of allowed keys and of all, limits of the dtype from elsewhere, the
-#: greatest lengths of keys of both kinds, and the product of a row of the output with its gradient.
+#: Given numbers: weights of the energy, the number of allowed keys and of all keys, limits of the dtype, the greatest
+#: lengths of keys of both kinds, and the product of a row of the output with its gradient.
 PENALTY, ALPHA, NUM_KEYS, LENGTH, TOLERANCE, STEEPEST, LONGEST, FRICTION_LONGEST, DOT = range(STATE, STATE + 9)
 #: Intermediate ones.
 _TOTAL, _INVERSES, _COST_TOTAL, _SLACK, _SCALE, _VOLUME, _FITS = range(DOT + 1, DOT + 8)
 _WAITING, _SETTLED, _PASS, _NEAR, _DRY, _MEETS, _MEAN, _REST, _SHARE, _THROUGH = range(_FITS + 1, _FITS + 11)
 _SIZE, _SQUARE, _FRICTION_SQUARE = range(_THROUGH + 1, _THROUGH + 4)
-#: What the backward pass finds by row: dL/dpenalty and dL/d(log alpha).
+#: Results of the backward pass per row: dL/dpenalty and dL/d(log alpha).
 OF_PENALTY, LEAK, ROWS = range(_FRICTION_SQUARE + 1, _FRICTION_SQUARE + 4)
 #: Marks of rows that are not solved here: steep ones, and those without any key.
 KEYLESS, STEEP = 1.0, 2.0
-#: Score of a key that is not allowed, whose power is 0, and what lies above it and below all others.
+#: Score of a key that is not allowed, whose power is 0, and a number between it and all others.
 CLOSED, _LOWEST = -1e30, -1e9
-#: Newton passes after which a row is given up, and after which it is where its condition is too large.
+#: Newton passes after which a row is abandoned, in general and if its condition is too large.
 _PASSES, _UNCHECKED = 24, 2
 #: Size of logits from which a softmax may be 1 to within rounding, what is nearly 1, and keys up to which all hot rows
 #: are steep: as in `blocks`.
 _HOT, _NEAR_ONE, _FEW = 8.0, 0.9, 8.0
-#: Size of logits up to which powers and their sums are ordinary numbers without taking the largest away.
+#: Size of logits up to which powers and their sums are normal numbers without subtracting the largest.
 _MODERATE = 30.0
 
 
 def _yes(condition: Lanes, desk: Desk) -> Lanes:
-    """1 where a condition holds, else 0: answers are kept as numbers."""
+    """Return 1 where a condition is true, else 0: conditions are stored as numbers."""
     return choose(condition, desk.number(1.0), 0.0)
 
 
@@ -61,14 +59,14 @@ def _square(desk: Desk) -> tuple[Lanes, ...]:
     return (desk.column(0) * desk.column(0),)
 
 
-#: Squared lengths of rows, whose numbers take the place of keys.
+#: Squared lengths of rows, whose numbers are in the place of keys.
 square_rows = over_keys(_square, (), (_SQUARE,))
 square_friction_rows = over_keys(_square, (), (_FRICTION_SQUARE,))
 
 
 @in_all_rows
 def _examine(desk: Desk) -> Lanes:
-    """Write bounds on the logits, NaN where there are none; tell whether powers need them, or closed keys do."""
+    """Write bounds on the logits, NaN where there are none; return whether powers or closed keys need them."""
     lengths = root(desk.row(_SQUARE)) * desk.row(LONGEST), root(desk.row(_FRICTION_SQUARE)) * desk.row(FRICTION_LONGEST)
     none = (lengths[0] - lengths[0]) + (lengths[1] - lengths[1])
     desk.put_row(_SIZE, larger(*lengths) + none)
@@ -84,7 +82,7 @@ _find_largest = over_keys(_scores, (), (SHIFT, COST_SHIFT), larger)
 
 @in_all_rows
 def _choose_shifts(desk: Desk) -> Lanes:
-    """Choose the shift of scores: the largest one where it may be large, never that of a closed key."""
+    """Choose the shift of scores: the largest one if it may be large, never that of a closed key."""
     large = desk.row(_SIZE) > _MODERATE
     for kind in (SHIFT, COST_SHIFT):
         desk.put_row(kind, choose(large, larger(desk.row(kind), _LOWEST), 0.0))
@@ -92,7 +90,7 @@ def _choose_shifts(desk: Desk) -> Lanes:
 
 
 def _bounded_power(desk: Desk, kind: int, shift: Lanes) -> tuple[Lanes, Lanes]:
-    """Compute a power, 0 where it is no normal number, and its inverse, infinite there but 0 at closed keys."""
+    """Compute a power, 0 if it is not a normal number, and its inverse, infinite in this case but 0 at closed keys."""
     lowest = math.log2(desk.limits.tiny)
     x = desk.column(kind) - shift
     inside = x >= lowest
@@ -121,7 +119,7 @@ _take_bounded_powers = over_keys(_bounded_powers, (SHIFT, COST_SHIFT), _SUMS_OF_
 
 
 def _cube_root_of_inverse(x: Lanes) -> Lanes:
-    """x^(-1/3) to within a few percent: the bits of a number are its logarithm but for a factor and an offset."""
+    """Compute x^(-1/3) within a few percent: the bits of a number are its logarithm up to a factor and an offset."""
     builder, single = x.builder, isinstance(x.value.type.element, ir.FloatType)
     digits, bias, integer = (23, 127, ir.IntType(32)) if single else (52, 1023, ir.IntType(64))
     bits = ir.VectorType(integer, LANES)
@@ -132,7 +130,7 @@ def _cube_root_of_inverse(x: Lanes) -> Lanes:
 
 @in_all_rows
 def _begin(desk: Desk) -> Lanes:
-    """Factors of S and g, and a level to start from."""
+    """Write factors of S and g, and an initial level."""
     total, size, keys, penalty = desk.row(_TOTAL), desk.row(_SIZE), desk.row(NUM_KEYS), desk.row(PENALTY)
     factor, unit = 1.0 / total, 1.0 / (total * desk.row(_INVERSES))
     scale = _friction_scale(penalty, unit, desk)
@@ -170,12 +168,12 @@ _measure_water = over_keys(_water, (LEVEL, COST_FACTOR), (SLOPE, _VOLUME))
 
 @in_all_rows
 def _step(desk: Desk) -> Lanes:
-    """Take a Newton step of the rows not settled yet, as in `sparse_flow.water_level`; True while any moves."""
+    """Take a Newton step in rows that have not converged, as in `sparse_flow.water_level`; True while any moves."""
     level, slack, factor, number = desk.row(LEVEL), desk.row(_SLACK), desk.row(FACTOR), desk.row(_PASS)
     slope, volume = desk.row(SLOPE) * factor + slack, desk.row(_VOLUME) * factor
     step = (1.0 - volume - slack * level) / (slope * level)
     settled = larger(step, 0.0 - step) <= desk.row(TOLERANCE)
-    ordinary = slope * level <= desk.row(STEEPEST) * 100.0  # not where they are NaN
+    ordinary = slope * level <= desk.row(STEEPEST) * 100.0  # false if NaN
     done = (ordinary & settled) | (~ordinary & (number >= float(_UNCHECKED)))
     waiting = (desk.row(_WAITING) > 0.0) & ~done
     # Steps are relative: a level stays above zero, and no pass multiplies it by more than 1,000.
@@ -194,7 +192,7 @@ def _step(desk: Desk) -> Lanes:
 
 @in_all_rows
 def _judge(desk: Desk) -> Lanes:
-    """Tell whether rows are solved, and whether some of them are hot."""
+    """Determine whether rows are solved, and whether some of them are hot."""
     size = desk.row(_SIZE)
     steep = desk.row(SLOPE) * desk.row(LEVEL) * (size + 1.0)
     fits = (desk.row(_FITS) > 0.0) & (desk.row(_SETTLED) > 0.0) & (steep <= desk.row(STEEPEST))
@@ -203,7 +201,7 @@ def _judge(desk: Desk) -> Lanes:
 
 
 def _heat(desk: Desk, level: Lanes, factor: Lanes, cost_factor: Lanes, unit: Lanes, scale: Lanes) -> tuple[Lanes, ...]:
-    """As `_hot` and `_saturated` in `blocks`."""
+    """Compute `_hot` and `_saturated` as in `blocks`."""
     w, g = desk.column(WEIGHT) * factor, desk.column(COST) * cost_factor
     gap = level - g
     nearly = (w > 0.0) & (unit > w * _NEAR_ONE) | (g > scale * _NEAR_ONE)
@@ -215,7 +213,7 @@ _look_for_saturation = over_keys(_heat, (LEVEL, FACTOR, COST_FACTOR, UNIT, _SCAL
 
 @in_all_rows
 def _finish(desk: Desk) -> Lanes:
-    """State of the rows; of those that are not solved, one in which no key is active."""
+    """Write the state of the rows; for unsolved rows one without active keys."""
     level, volume, unit = desk.row(LEVEL), desk.row(_VOLUME), desk.row(UNIT)
     saturated = (desk.row(LENGTH) <= _FEW) | (desk.row(_DRY) <= 0.0) | (desk.row(_MEETS) * unit > volume * 0.01)
     hot = desk.row(_SIZE) > _HOT
@@ -247,7 +245,7 @@ _pour = over_keys(_flow, (LEVEL, FACTOR, GAIN, COST_FACTOR))
 
 @inlined
 def take_powers(work: Array, columns: int, count: int, rows: int) -> None:
-    """From scores to S and g without their factors, and the sums of them, as the row BOUNDED says."""
+    """Convert scores to S and g without their factors, and compute their sums, according to the row BOUNDED."""
     bounded = work[rows + BOUNDED * LANES] > 0
     _take_plain_powers(work, columns, 0 if bounded else count, rows)
     if bounded:
@@ -256,11 +254,11 @@ def take_powers(work: Array, columns: int, count: int, rows: int) -> None:
 
 @inlined
 def solve(work: Array, columns: int, count: int, rows: int) -> None:
-    """From the scores of LANES rows to their flow and state.
+    """Compute flow and state of LANES rows from their scores.
 
     Args:
-        work: holds everything.
-        columns: place of the columns; WEIGHT and COST hold the scores, FLOW receives the flow.
+        work: contains all operands.
+        columns: place of the columns; WEIGHT and COST contain the scores, FLOW receives the flow.
         count: keys K.
         rows: place of the numbers of rows.
     """
@@ -293,7 +291,7 @@ def _begin_back(desk: Desk) -> Lanes:
 
 def _rest(desk: Desk, level: Lanes, cost_factor: Lanes, mean: Lanes) -> tuple[Lanes, ...]:
     gap = level - cost_factor * desk.column(COST)
-    # A number near the mean is taken away first: the differences below would lose their digits.
+    # Subtract a number near the mean first: otherwise the differences below would lose their digits.
     return (choose(gap > 0.0, desk.column(WEIGHT) * (desk.column(FLOW) - mean), 0.0),)
 
 
@@ -310,7 +308,7 @@ def _share_rest(desk: Desk) -> Lanes:
 def _push(
     desk: Desk, level: Lanes, cost_factor: Lanes, factor: Lanes, mean: Lanes, rest: Lanes
 ) -> tuple[Lanes, Lanes, Lanes, Lanes]:
-    """S and the gap of an active key, dL/dg and g."""
+    """Return S and the gap of an active key, dL/dg and g."""
     g = cost_factor * desk.column(COST)
     gap = level - g
     w = choose(gap > 0.0, desk.column(WEIGHT) * factor, 0.0)
@@ -348,10 +346,10 @@ def _derivatives(
     through: Lanes,
     mark: Lanes,
 ) -> tuple[Lanes, ...]:
-    """Compute the derivatives by the scores in their places, and the flow in that of the derivatives by it."""
+    """Replace the scores with derivatives by them, and the derivatives by the flow with the flow."""
     weight, cost, solved = desk.column(WEIGHT), desk.column(COST), mark <= 0.0
     w, gap, push, g = _push(desk, level, cost_factor, factor, mean, rest)
-    rise = choose(weight > 0.0, through / weight, 0.0)  # none at keys that are not allowed
+    rise = choose(weight > 0.0, through / weight, 0.0)  # 0 at keys that are not allowed
     desk.put_column(WEIGHT, choose(solved, (rise - push * gap) * gain, 0.0))
     desk.put_column(COST, choose(solved, push * g - cost * share, 0.0))
     desk.put_column(FLOW, w * gap * gain)
@@ -363,14 +361,14 @@ _derive = over_keys(_derivatives, (LEVEL, COST_FACTOR, FACTOR, _MEAN, _REST, GAI
 
 @inlined
 def derive(work: Array, columns: int, count: int, rows: int) -> None:
-    """From the derivatives by the flow of LANES rows to those by their scores; those of rows not solved here are 0.
+    """Convert derivatives by the flow of LANES rows to those by their scores, 0 in rows not solved here.
 
     Args:
-        work: holds everything.
-        columns: place of the columns; WEIGHT and COST hold the scores and become the derivatives by them, FLOW holds
-            the derivatives by the flow and becomes the flow.
+        work: contains all operands.
+        columns: place of the columns; WEIGHT and COST contain the scores and become the derivatives by them, FLOW
+            contains the derivatives by the flow and becomes the flow.
         count: keys K.
-        rows: place of the numbers of rows, of which the state is as `solve` left it, and DOT is there.
+        rows: place of the numbers of rows, with the state from `solve`, and DOT.
     """
     take_powers(work, columns, count, rows)
     _begin_back(work, rows)

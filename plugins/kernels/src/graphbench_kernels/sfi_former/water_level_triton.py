@@ -1,7 +1,7 @@
-"""The water level of every row on a graphics card: all Newton steps of a row in one program, in registers.
+"""The water level of every row on a GPU: all Newton steps of a row in one program, in registers.
 
-Row by row it is the iteration of `sparse_flow.water_level`; a row stops when it has settled, whatever the others do,
-and nobody asks the device in between.
+Each row runs the iteration of `sparse_flow.water_level` and stops once it has converged, independently of the others
+and without synchronising with the device.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _KEYS_PER_WARP = 256
 
 
 def water_level(weight: Tensor, cost: Tensor, slack: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """As the operation of this name."""
+    """Compute the operation of this name."""
     num_keys, shape = weight.shape[-1], (*weight.shape[:-1], 1)
     level, slope = weight.new_empty((2, *shape)).unbind(0)
     settled = torch.empty(shape, dtype=torch.uint8, device=level.device)
@@ -52,7 +52,7 @@ def _fill(
     steps: tl.tensor,
     BLOCK: tl.constexpr,
 ) -> None:
-    """One row; `weight` and `cost` are `[R, K]`, the others `[R]`."""
+    """Solve one row; `weight` and `cost` are `[R, K]`, the others `[R]`."""
     row = tl.program_id(0).to(tl.int64)
     keys = tl.arange(0, BLOCK)
     place = row * num_keys + keys
@@ -60,7 +60,7 @@ def _fill(
     floor = tl.load(cost + place, mask=keys < num_keys, other=0.0)
     overflow = tl.load(slack + row)
 
-    # The lower of two levels above the answer, from which Newton's steps go down (see `sparse_flow.water_level`).
+    # The lower of two levels above the solution, from which Newton's steps descend (see `sparse_flow.water_level`).
     together = (1.0 + tl.sum(width * floor)) / (tl.sum(width) + overflow)
     following = tl.minimum(together, tl.min(tl.where(width > 0.0, floor + 1.0 / width, float("inf"))))
     level, slope, step = following, following, following
@@ -68,12 +68,12 @@ def _fill(
     while waiting:
         number += 1
         level = following
-        # Summed one after the other: with the depths made before the slope, ptxas runs out of registers for long rows.
+        # Summed sequentially: with the depths computed before the slope, ptxas runs out of registers for long rows.
         slope = tl.sum(tl.where(level > floor, width, 0.0)) + overflow
         volume = tl.sum(width * tl.maximum(level - floor, 0.0))
         step = (1.0 - volume - overflow * level) / slope
         following = level + step
-        # But for rounding no step leads up, so one that is not clearly downwards is the last.
+        # Except for rounding no step leads up, so the first one that is not clearly downwards is the last.
         waiting = number < steps and step < -tolerance * level
 
     tl.store(levels + row, level)

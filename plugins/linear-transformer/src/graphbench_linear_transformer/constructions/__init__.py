@@ -1,13 +1,13 @@
 """The paper's constructions: weights with which the linear transformer provably runs an algorithm.
 
-"Graph Transformers Dream of Electric Flow" (arXiv 2410.16699), Lemmas 1 to 6, Corollary 7 and Lemma 9, and beyond the
-paper the Chebyshev series that the same layer can run. Every function returns a module whose layers hold the lemma's
-weights; `module.transformer(...)` gives them as a trainable model. Bounds on the errors are in `bounds`.
+"Graph Transformers Dream of Electric Flow" (arXiv 2410.16699), Lemmas 1 to 6, Corollary 7 and Lemma 9, and in addition
+the Chebyshev series that the same layer can run. Every function returns a module whose layers have the lemma's weights;
+`module.transformer(...)` is the trainable model. Error bounds are in `bounds`.
 
 Legend: L the Laplacian with eigenvalues 0 = λ1 < λmin <= ... <= λmax (a connected graph), δ the step, Ψ the demands,
-Λ and Φ the two blocks of features beside B, in Z_0^T = [B, Ψ, 0]. W^Q^T W^K is called QK.
+Λ and Φ the two blocks of features next to B, in Z_0^T = [B, Ψ, 0]. W^Q^T W^K is called QK.
 
-Errors in print that are settled here:
+Errors in print that are corrected here:
 
 * Lemma 1's bound needs λmin >= 1 (`bounds.electric_flow_printed`).
 * Lemma 4 prints the second I of W^V in the block (Φ, Γ), which would give Φ+ = Φ + Γ²; the text's Φ+ = (I + Γ) Φ needs

@@ -1,7 +1,7 @@
 """Constructions as modules: transformers with the lemma's weights in their parameters.
 
 The efficient form has the same few scalars for every graph. The general form (3) has a row for every edge and every
-demand, so it takes their numbers. Parameters are frozen; `requires_grad_()` trains them further.
+demand, so it needs their numbers. Parameters are frozen; call `requires_grad_()` to train them further.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from graphbench_linear_transformer.transformers import (
 #: "general": equation (3) or (6) with full matrices. "efficient": equation (7), and for Lemmas 4 and 5 blocks that are
 #: multiples of the identity.
 Form = Literal["general", "efficient"]
-#: A table of blocks; a number c means c times the identity of the block's size.
+#: A table of blocks; a number c means c times the identity with the size of the block.
 Blocks = tuple[tuple[float, ...], ...]
 #: Sizes of the general form: option -> number, or None.
 Sizes = Mapping[str, int | None]
@@ -45,13 +45,13 @@ class IncidenceConstruction(nn.Module):
     Args:
         weights: one record per layer; equal records share one layer.
         form: see `Form`.
-        num_blocks: blocks of features, each as wide as there are demands: the first holds the demands, the others
+        num_blocks: blocks of features, each with one column per demand: the first contains the demands, the others
             start at 0. None for eigenvectors: the input is Φ_0 itself and the records are for single columns.
         sizes: columns of B and demands, for the general form.
         feature_norm: normalisation after each layer.
-        balanced: the columns of the input must add up to 0 over every connected component.
-        limit: the largest eigenvalue for which the weights are made.
-        check: further check of (number of nodes, number of columns).
+        balanced: the columns of the input must sum to 0 over every connected component.
+        limit: the largest eigenvalue that the weights support.
+        check: additional check of (number of nodes, number of columns).
 
     Attributes:
         transformer: the layers, on `[B, Φ]`.
@@ -91,15 +91,15 @@ class IncidenceConstruction(nn.Module):
         """Compute the lemma's answer.
 
         Args:
-            incidence: B `[n, d]` or `[batch, n, d]`; the efficient form also takes another form of `Incidence`.
-                Absent nodes and edges are zero rows and columns.
+            incidence: B `[n, d]` or `[batch, n, d]`; the efficient form also accepts other forms of `Incidence`. Absent
+                nodes and edges are zero rows and columns.
             demands: Ψ (or Φ_0) `[n, k]` or `[batch, n, k]`.
 
         Returns:
             The last k rows of `Z_L`, `[n, k]` or `[batch, n, k]`.
 
         Raises:
-            BadInput: shapes do not fit, a demand is not finite or does not add up to 0 where the lemma needs it, or
+            BadInput: shapes do not match, a demand is not finite or does not sum to 0 although the lemma needs it, or
                 an eigenvalue exceeds the limit of the weights.
         """
         self._check_shapes(incidence, demands)
@@ -133,7 +133,7 @@ class IncidenceConstruction(nn.Module):
             raise BadInput(
                 f"The construction was made for num_edges={expected['num_edges']} and "
                 f"num_demands={expected['num_demands']}, but B has {actual['num_edges']} columns and there are "
-                f"{actual['num_demands']} demands. Make it for these, or take form='efficient', whose weights fit "
+                f"{actual['num_demands']} demands. Build it for these, or use form='efficient', whose weights fit "
                 "every graph."
             )
 
@@ -147,16 +147,16 @@ class IncidenceConstruction(nn.Module):
 
 
 class LaplacianConstruction(nn.Module):
-    """A multiplicative construction: Lemmas 4 and 5, where Z is made of n x n blocks.
+    """A multiplicative construction: Lemmas 4 and 5, in which Z consists of n x n blocks.
 
     Args:
-        weights: of every layer, on p blocks.
+        weights: weights of every layer, on p blocks.
         num_layers: L.
         form: see `Form`.
-        sizes: nodes, for the general form.
+        sizes: number of nodes, for the general form.
         read_in: (Laplacian, identity of the present nodes, projection off the constant) -> blocks of Z^T.
         read_out: blocks of Z^T -> answer.
-        limit: the largest eigenvalue for which the weights are made.
+        limit: the largest eigenvalue that the weights support.
         connected: graphs must be connected.
 
     Attributes:
@@ -198,23 +198,22 @@ class LaplacianConstruction(nn.Module):
 
         Args:
             laplacian: L `[n, n]` or `[batch, n, n]`, symmetric; absent nodes are zero rows and columns.
-            num_nodes: nodes of each graph `[batch]`, the first rows; without it all n rows are nodes.
+            num_nodes: number of nodes of each graph `[batch]`, the first rows; by default all n rows are nodes.
 
         Returns:
             `[n, n]` or `[batch, n, n]`.
 
         Raises:
-            BadInput: the Laplacian is not a symmetric matrix, not that of a connected graph where the lemma needs it,
-                of another size than the general form was made for, or has an eigenvalue above the limit of the
-                weights.
+            BadInput: the Laplacian is not symmetric, is not that of a connected graph although the lemma needs it, has
+                a different size than the general form, or has an eigenvalue above the limit of the weights.
         """
         check_laplacian(laplacian)
         _check_dtype(self, laplacian)
         n = laplacian.shape[-1]
         if self.form == "general" and n != self.num_nodes:
             raise BadInput(
-                f"The construction was made for num_nodes={self.num_nodes}, but the Laplacian has {n}. Make it for "
-                "these, or take form='efficient', whose weights fit every graph."
+                f"The construction was made for num_nodes={self.num_nodes}, but the Laplacian has {n}. Build it for "
+                "these, or use form='efficient', whose weights fit every graph."
             )
         present = laplacian.new_ones(*laplacian.shape[:-1])
         if num_nodes is not None:
@@ -225,16 +224,16 @@ class LaplacianConstruction(nn.Module):
                 check_connected(laplacian, present)
         identity = torch.diag_embed(present)
         mean = present[..., :, None] * present[..., None, :] / present.sum(-1).clamp(min=1)[..., None, None]
-        # Identity and projection of the present nodes alone, so that rows of absent ones start at 0 and stay there.
+        # Identity and projection of present nodes only, so that rows of absent ones start at 0 and stay 0.
         x = torch.cat(self.read_in(laplacian, identity, identity - mean), dim=-1)
         if isinstance(self.transformer, BlockTransformer):
             return self.read_out(list(self.transformer(x).split(n, dim=-1)))
-        # Z is made of features alone: B has no columns.
+        # Z contains only features: B has no columns.
         return self.read_out(list(self.transformer(x[..., :0], x)[1].split(n, dim=-1)))
 
 
 def _check_dtype(model: nn.Module, tensor: Tensor) -> None:
-    """Check that input has the precision and the device of the weights."""
+    """Check that the input has the dtype and the device of the weights."""
     weight = next(model.parameters())
     if weight.dtype != tensor.dtype or weight.device != tensor.device:
         raise BadInput(
@@ -249,8 +248,8 @@ class LayerWeights:
 
     Args:
         value: W^V among the feature blocks `[p, p]`.
-        residual: W^R, likewise.
-        features: W^Q^T W^K, likewise; None for 0.
+        residual: W^R among the feature blocks.
+        features: W^Q^T W^K among the feature blocks; None for 0.
         incidence: W^Q^T W^K in the block of B. (W^V and W^R are 0 there: no lemma changes B.)
     """
 
@@ -261,7 +260,7 @@ class LayerWeights:
 
 
 def blocks(size: int, entries: dict[tuple[int, int], float]) -> Blocks:
-    """Make a `[size, size]` table with the given entries and 0 elsewhere."""
+    """Create a `[size, size]` table with the given entries and 0 elsewhere."""
     return tuple(tuple(float(entries.get((row, column), 0.0)) for column in range(size)) for row in range(size))
 
 
@@ -282,15 +281,15 @@ def fill(layer: _AnyLayer, weights: LayerWeights, width: int) -> _AnyLayer:
 
 
 def efficient_layer(weights: LayerWeights, width: int = 1) -> EfficientLayer:
-    """Make the layer (7) of Lemma 9 with these weights, in float64 so that no digit is lost.
+    """Create the layer (7) of Lemma 9 with these weights, in float64 so that no digit is lost.
 
     Args:
         weights: a lemma's blocks.
-        width: of a block; 1 for the layer that takes blocks of any width.
+        width: width of a block; 1 for the layer that accepts blocks of any width.
     """
     layer = blank(lambda: EfficientLayer(len(weights.value) * width, evolve_incidence=False)).double()
     with torch.no_grad():
-        # Only the product α^Q α^K counts; it is 0 in Gram-Schmidt layers, which Lemma 9 prints as 1.
+        # Only the product α^Q α^K matters; it is 0 in Gram-Schmidt layers, but 1 as printed in Lemma 9.
         layer.alpha_query.fill_(1.0)
         layer.alpha_key.fill_(weights.incidence)
         layer.alpha_residual.zero_()
@@ -298,7 +297,7 @@ def efficient_layer(weights: LayerWeights, width: int = 1) -> EfficientLayer:
 
 
 def shared(weights: Sequence[LayerWeights], make: Callable[[LayerWeights], _LemmaLayer]) -> list[_LemmaLayer]:
-    """Make a layer for every record; equal records share one."""
+    """Create a layer for every record; equal records share one."""
     layers: dict[LayerWeights, _LemmaLayer] = {}
     for record in weights:
         if record not in layers:
@@ -307,7 +306,7 @@ def shared(weights: Sequence[LayerWeights], make: Callable[[LayerWeights], _Lemm
 
 
 def check_options(num_layers: int, form: str) -> None:
-    """Raise `BadInput` for fewer layers than one or an unknown form."""
+    """Raise `BadInput` for fewer than one layer or an unknown form."""
     check_range("num_layers", num_layers, at_least=1, whole=True)
     check_choice("form", form, get_args(Form))
 
@@ -317,7 +316,7 @@ def check_sizes(form: str, sizes: Sizes) -> None:
     given = [name for name, size in sizes.items() if size is not None]
     if form == "general" and len(given) < len(sizes):
         raise BadInput(
-            f"form='general' has its weights in matrices as large as the graph: give {' and '.join(sizes)}, or take "
+            f"form='general' has weight matrices as large as the graph: pass {' and '.join(sizes)}, or use "
             "form='efficient', whose weights fit every graph."
         )
     if form == "efficient" and given:
@@ -333,10 +332,10 @@ def check_positive(name: str, value: float) -> None:
 
 
 def gradient_step(step: float | None, lambda_max: float | None) -> tuple[float, Limit]:
-    """Return δ, given as such or as 1 / λmax, and the largest eigenvalue that it allows.
+    """Return δ, given directly or as 1 / λmax, and the largest eigenvalue that it allows.
 
     Raises:
-        BadInput: not exactly one of them is given, or it is not positive.
+        BadInput: not exactly one of the two is given, or it is not positive.
     """
     if (step is None) == (lambda_max is None):
         raise BadInput(f"Give either step or lambda_max, but got step={step} and lambda_max={lambda_max}.")

@@ -36,11 +36,11 @@ def electric_flow(
         step: δ <= 1 / λmax.
         lambda_max: λmax, instead of the step: δ = 1 / λmax.
         form: see `Form`.
-        num_edges: most columns of B, for the general form alone.
-        num_demands: k, for the general form alone.
+        num_edges: most columns of B, for the general form only.
+        num_demands: k, for the general form only.
 
     Raises:
-        BadInput: not exactly one of `step` and `lambda_max`, or a number that is not positive.
+        BadInput: not exactly one of `step` and `lambda_max` is given, or a number is not positive.
     """
     step, limit = gradient_step(step, lambda_max)
     weights = LayerWeights(
@@ -74,15 +74,15 @@ def resistive_embedding(
         lambda_max: λmax, or a number above it; δ = 1 / λmax.
         step: δ itself, instead of `lambda_max`.
         form: see `Form`.
-        num_edges: most columns of B, for the general form alone.
-        num_demands: k, for the general form alone.
+        num_edges: most columns of B, for the general form only.
+        num_demands: k, for the general form only.
 
     Raises:
-        BadInput: not exactly one of `step` and `lambda_max`, or a number that is not positive.
+        BadInput: not exactly one of `step` and `lambda_max` is given, or a number is not positive.
     """
     step, limit = gradient_step(step, lambda_max)
     check_options(num_layers, form)
-    # By their ratio (2l - 1) / 2l: C(2l, l) and 4^l leave float64 from l = 512 on.
+    # From their ratio (2l - 1) / 2l: C(2l, l) and 4^l overflow float64 from l = 512 on.
     alphas = [math.sqrt(step)]
     for term in range(1, num_layers):
         alphas.append(alphas[-1] * (2 * term - 1) / (2 * term))
@@ -108,21 +108,21 @@ def heat_kernel(
     """Build Lemma 3: e^(-sL) Ψ by its power series, one term per layer; call `model(incidence, demands) -> [n, k]`.
 
     `V_ΛΛ = I, QK_BB = I, R_ΛΛ = -I, R_ΦΛ = α_l I` with `α_l = (-s)^l / l!`, so Λ = L^l Ψ and Φ = sum α_l Λ_l. Λ grows
-    like λmax^l: float32 overflows where λmax^L exceeds 1e38.
+    like λmax^l: float32 overflows if λmax^L exceeds 1e38.
 
     Args:
         num_layers: L; the bound needs L >= 8 s λmax.
         time: s > 0.
         form: see `Form`.
-        num_edges: most columns of B, for the general form alone.
-        num_demands: k, for the general form alone.
+        num_edges: most columns of B, for the general form only.
+        num_demands: k, for the general form only.
 
     Raises:
         BadInput: the time is not positive.
     """
     check_positive("time", time)
     check_options(num_layers, form)
-    # By their ratio -s / l, as l! leaves float64 from l = 171 on.
+    # From their ratio -s / l, as l! overflows float64 from l = 171 on.
     alphas = [1.0]
     for term in range(1, num_layers):
         alphas.append(-alphas[-1] * time / term)

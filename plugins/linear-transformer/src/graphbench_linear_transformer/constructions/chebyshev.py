@@ -1,9 +1,9 @@
-"""Chebyshev series of functions of the Laplacian, term by term through the layer of equation (7).
+"""Chebyshev series of functions of the Laplacian, one term per layer of equation (7).
 
-With X = (L - m) / h, m and h the middle and half width of the interval that holds the eigenvalues, the polynomials
-T_(l+1) = 2 X T_l - T_(l-1) stay between -1 and 1 there, and f(L) = sum c_l T_l(X). For a function that is analytic
-around the interval the partial sums are within a small factor of the best polynomial of their degree (Trefethen,
-"Approximation Theory and Approximation Practice", chapters 8 and 16).
+With X = (L - m) / h, m and h the middle and half width of the interval of the eigenvalues, the polynomials T_(l+1) = 2
+X T_l - T_(l-1) are between -1 and 1 on it, and f(L) = sum c_l T_l(X). For a function that is analytic around the
+interval the partial sums are within a small factor of the best polynomial of their degree (Trefethen, "Approximation
+Theory and Approximation Practice", chapters 8 and 16).
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from graphbench_linear_transformer.constructions._models import (
     check_positive,
 )
 
-#: Most interpolation points; enough for κ up to about 1e8.
+#: Maximum number of interpolation points; enough for κ up to about 1e8.
 _MAX_POINTS = 2**18
-#: Feature blocks: the current polynomial, the one before it, the sum.
+#: Feature blocks: the current polynomial, the previous one, the sum.
 _CURRENT, _BEFORE, _SUM = 0, 1, 2
 
 
@@ -41,18 +41,18 @@ def electric_flow_chebyshev(
 ) -> IncidenceConstruction:
     """Build L† Ψ by the Chebyshev series of 1/λ, one term per layer; call `model(incidence, demands) -> [n, k]`.
 
-    Error at most `2 ρ^L / λmin`, ρ = (sqrt κ - 1) / (sqrt κ + 1): sqrt(κ) layers do what κ layers of Lemma 1 do.
+    Error at most `2 ρ^L / λmin`, ρ = (sqrt κ - 1) / (sqrt κ + 1): sqrt(κ) layers replace κ of Lemma 1.
 
     Args:
         num_layers: L.
         lambda_min: λmin, or a positive number below it.
         lambda_max: λmax, or a number above it.
         form: see `Form`.
-        num_edges: most columns of B, for the general form alone.
-        num_demands: k, for the general form alone.
+        num_edges: most columns of B, for the general form only.
+        num_demands: k, for the general form only.
 
     Raises:
-        BadInput: not 0 < lambda_min < lambda_max.
+        BadInput: 0 < lambda_min < lambda_max does not hold.
     """
     series = interpolated_series(lambda value: 1 / value, lambda_min, lambda_max, num_layers)
     return _series(series, lambda_min, lambda_max, form, (num_edges, num_demands), balanced=True)
@@ -86,15 +86,15 @@ def heat_kernel_chebyshev(
 ) -> IncidenceConstruction:
     """Build e^(-sL) Ψ by its Chebyshev series on [0, λmax]; call `model(incidence, demands) -> [n, k]`.
 
-    Its error falls from about sqrt(s λmax) layers on, where Lemma 3 needs 8 s λmax, and no term grows.
+    Its error decreases from about sqrt(s λmax) layers on, compared with 8 s λmax for Lemma 3, and no term grows.
 
     Args:
         num_layers: L.
         time: s > 0.
         lambda_max: λmax, or a number above it.
         form: see `Form`.
-        num_edges: most columns of B, for the general form alone.
-        num_demands: k, for the general form alone.
+        num_edges: most columns of B, for the general form only.
+        num_demands: k, for the general form only.
 
     Raises:
         BadInput: the time or `lambda_max` is not positive.
@@ -117,9 +117,9 @@ def _series(
 def interpolated_series(
     function: Callable[[np.ndarray], np.ndarray], low: float, high: float, num_terms: int
 ) -> list[float]:
-    """Return the first Chebyshev coefficients of a function on [low, high], to rounding.
+    """Return the first Chebyshev coefficients of a function on [low, high], up to rounding.
 
-    The function is interpolated in more and more Chebyshev points until the last coefficients are only rounding.
+    The function is interpolated in increasingly many Chebyshev points until the last coefficients are rounding errors.
 
     Args:
         function: maps eigenvalues to values.
@@ -138,7 +138,7 @@ def interpolated_series(
         angles = np.pi * (np.arange(points) + 0.5) / points
         values = function(low + (high - low) * np.cos(angles / 2) ** 2)  # no cancellation near the lower end
         coefficients = dct(values) / points
-        # A cosine transform has the constant term twice.
+        # A cosine transform doubles the constant term.
         coefficients[0] /= 2
         rounding = 8 * np.finfo(float).eps * np.abs(values).max()
         if points >= 2 * num_terms and np.abs(coefficients[-points // 8 :]).max() < rounding:
@@ -150,18 +150,18 @@ def interpolated_series(
 def heat_series(time: float, high: float, num_terms: int) -> list[float]:
     """Expand `e^(-time λ)` on [0, high] in Chebyshev polynomials: `c_l = 2 (-1)^l e^(-a) I_l(a)`, a = time high / 2."""
     degrees = np.arange(num_terms)
-    # `ive` is e^(-a) I_l(a) in one: I_0 alone overflows beyond a = 713.
+    # `ive` computes e^(-a) I_l(a) directly: I_0 by itself overflows beyond a = 713.
     coefficients = 2.0 * (-1.0) ** degrees * ive(degrees, time * high / 2)
     coefficients[0] /= 2
     return [float(value) for value in coefficients]
 
 
 def series_layers(coefficients: list[float], low: float, high: float) -> list[LayerWeights]:
-    """Make one layer per coefficient, on the blocks (T_l, T_(l-1), sum) with Z_0^T = [B, Ψ, 0, 0].
+    """Create one layer per coefficient, on the blocks (T_l, T_(l-1), sum) with Z_0^T = [B, Ψ, 0, 0].
 
     `V_TT = s/h, R_TT = -s m/h - 1, R_TT' = -1, R_T'T = 1, R_T'T' = -1, R_ΣT = c_l` with s = 2, but s = 1 and
     R_TT' = 0 in the first layer. Layers whose terms are below rounding do nothing: on the constant vector, whose
-    eigenvalue 0 lies outside the interval, T_l grows as fast as c_l falls, and would go on growing.
+    eigenvalue 0 is outside the interval, T_l grows as fast as c_l decreases, and would continue to grow.
     """
     middle, half = (high + low) / 2, (high - low) / 2
     num_layers = len(coefficients)
@@ -171,7 +171,7 @@ def series_layers(coefficients: list[float], low: float, high: float) -> list[La
     layers: list[LayerWeights] = []
     for term, coefficient in enumerate(coefficients):
         factor = 2.0 if term else 1.0
-        # A layer adds to Z what the weights say, so the diagonal holds the recurrence less 1.
+        # A layer adds the result of its weights to Z, so the diagonal is the recurrence minus 1.
         residual = {
             (_CURRENT, _CURRENT): -factor * middle / half - 1,
             (_CURRENT, _BEFORE): -1.0 if term else 0.0,

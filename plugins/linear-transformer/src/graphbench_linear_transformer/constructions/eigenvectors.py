@@ -21,16 +21,16 @@ def top_eigenvectors(
 ) -> IncidenceConstruction:
     """Build Lemma 6: subspace iteration for the k largest eigenvectors; call `model(incidence, initial) -> [n, k]`.
 
-    In turns, one layer Φ+ = LΦ (`V_ΦΦ = I, QK_BB = I, R_ΦΦ = -I`) and k layers of Gram-Schmidt: layer i subtracts from
-    column i its parts along the columns after it (`V_ΦΦ = -A` with A_ii = 1, `QK_ΦΦ = H` with H_jj = 1 for j > i), for
-    i = k, ..., 1. Columns have unit norm after every layer (6). The last column leads: it tends to the largest
+    Alternates one layer Φ+ = LΦ (`V_ΦΦ = I, QK_BB = I, R_ΦΦ = -I`) and k layers of Gram-Schmidt: layer i subtracts from
+    column i its components along the columns after it (`V_ΦΦ = -A` with A_ii = 1, `QK_ΦΦ = H` with H_jj = 1 for j > i),
+    for i = k, ..., 1. Columns have unit norm after every layer (6). The last column converges to the largest
     eigenvector, the one before it to the second largest, as `torch.linalg.eigh` orders them.
 
     Args:
         num_layers: L; k + 1 layers are one step of subspace iteration.
         k: columns, fewer than nodes: L has rank n - 1.
         form: see `Form`.
-        num_edges: most columns of B, for the general form alone.
+        num_edges: most columns of B, for the general form only.
 
     Raises:
         BadInput: k is not positive; when called, k is not below the number of nodes.
@@ -39,7 +39,7 @@ def top_eigenvectors(
     def check(num_nodes: int, columns: int) -> None:
         _check_columns(k, columns)
         if k >= num_nodes:
-            raise BadInput(f"The Laplacian of {num_nodes} nodes has rank {num_nodes - 1} at most; k = {k} is too many.")
+            raise BadInput(f"The Laplacian of {num_nodes} nodes has rank at most {num_nodes - 1}; k = {k} is too many.")
 
     return _subspace_iteration(num_layers, k, form, num_edges, value=1.0, residual=-1.0, check=check)
 
@@ -49,7 +49,7 @@ def bottom_eigenvectors(
 ) -> IncidenceConstruction:
     """Build Corollary 7: the k smallest eigenvectors; call `model(incidence, initial) -> [n, k]`.
 
-    As `top_eigenvectors` with μI - L for L: `V_ΦΦ = -I, R_ΦΦ = (μ - 1) I`. The last column tends to the smallest
+    As `top_eigenvectors` with μI - L for L: `V_ΦΦ = -I, R_ΦΦ = (μ - 1) I`. The last column converges to the smallest
     eigenvector, the constant, the one before it to the second smallest.
 
     Args:
@@ -57,7 +57,7 @@ def bottom_eigenvectors(
         k: columns, at most as many as nodes.
         shift: μ >= λmax.
         form: see `Form`.
-        num_edges: most columns of B, for the general form alone.
+        num_edges: most columns of B, for the general form only.
 
     Raises:
         BadInput: k or the shift is not positive; when called, k exceeds the number of nodes.
@@ -83,7 +83,7 @@ def _subspace_iteration(
     check: Callable[[int, int], None],
     limit: Limit | None = None,
 ) -> IncidenceConstruction:
-    """Build `Φ+ = value LΦ + (1 + residual) Φ`, then Gram-Schmidt, then again, for `num_layers` layers in all."""
+    """Alternate `Φ+ = value LΦ + (1 + residual) Φ` and Gram-Schmidt, for `num_layers` layers in total."""
     check_options(num_layers, form)
     check_range("k", k, at_least=1, whole=True)
     diagonal = [(column, column) for column in range(k)]
@@ -92,7 +92,7 @@ def _subspace_iteration(
         residual=blocks(k, dict.fromkeys(diagonal, residual)),
         incidence=1.0,
     )
-    # Unit columns, which (6) keeps, make φ_j φ_j^T a projection. The last column leads: its layer subtracts nothing.
+    # Unit columns, kept by (6), make φ_j φ_j^T a projection. The layer of the last column subtracts nothing.
     orthogonal = [
         LayerWeights(
             value=blocks(k, {(column, column): -1.0}),

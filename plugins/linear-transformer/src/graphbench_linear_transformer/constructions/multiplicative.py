@@ -1,4 +1,4 @@
-"""Lemmas 4 and 5: each layer multiplies the polynomials of the one before it."""
+"""Lemmas 4 and 5: each layer multiplies the polynomials of the previous one."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ def electric_flow_fast(
         step: δ <= 1 / λmax.
         lambda_max: λmax, instead of the step: δ = 1 / λmax.
         form: see `Form`.
-        num_nodes: n, for the general form alone.
+        num_nodes: n, for the general form only.
 
     Raises:
-        BadInput: not exactly one of `step` and `lambda_max`, or a number that is not positive.
+        BadInput: not exactly one of `step` and `lambda_max` is given, or a number is not positive.
     """
     delta, limit = gradient_step(step, lambda_max)
     weights = LayerWeights(
@@ -45,7 +45,7 @@ def electric_flow_fast(
         features=blocks(3, {(1, 0): 1.0}),
     )
 
-    # Γ_0 has eigenvalue 1 on the constants of further components, where the sum would grow like 2^L: hence `connected`.
+    # Γ_0 has eigenvalue 1 on the constants of further components, so the sum would grow like 2^L: hence `connected`.
     def read_in(laplacian: Tensor, identity: Tensor, projection: Tensor) -> list[Tensor]:
         return [projection - delta * laplacian, identity, delta * projection]
 
@@ -59,16 +59,16 @@ def heat_kernel_fast(
 ) -> LaplacianConstruction:
     """Build Lemma 5: e^(-sL) as (1 - sL/N)^N with N = 3^L; call `model(laplacian) -> [n, n]`.
 
-    As printed: Z_0^T = I - 3^(-L) s L, `V = QK = I, R = -I`, so Z+ = Z³. In float64 that Z_0 forgets L when 3^L grows:
-    rounding 1e-16 in Z_0 becomes 3^L 1e-16 in Z_L, more than the bound from 17 layers on. The centred form carries
-    Y = Z - I beside the identity instead, Z_0^T = [-3^(-L) s L, I], with `V_YY = I, QK_YY = I, QK_IY = 3I, R_YY = 2I`:
-    Y+ = 3Y + 3Y² + Y³ is the same map, exact to rounding for any L, and the answer is the sum of both blocks.
+    As printed: Z_0^T = I - 3^(-L) s L, `V = QK = I, R = -I`, so Z+ = Z³. In float64 that Z_0 loses L as 3^L grows:
+    rounding of 1e-16 in Z_0 becomes 3^L 1e-16 in Z_L, more than the bound from 17 layers on. The centred form instead
+    stores Y = Z - I and the identity, Z_0^T = [-3^(-L) s L, I], with `V_YY = I, QK_YY = I, QK_IY = 3I, R_YY = 2I`: Y+ =
+    3Y + 3Y² + Y³ is the same map, exact to rounding for any L, and the answer is the sum of both blocks.
 
     Args:
         num_layers: L, with 3^L >= s λmax.
         time: s > 0.
         form: see `Form`.
-        num_nodes: n, for the general form alone.
+        num_nodes: n, for the general form only.
         centred: False for the weights as printed.
 
     Raises:
