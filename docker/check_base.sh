@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Makes a stand-in for the image python:3.X-slim where no image can be pulled: this machine's Debian release, fresh from
-# its packages, with a copy of this machine's Python. Needs root, buildah and mmdebstrap.
+# Builds a replacement for the image python:3.X-slim when no image can be pulled: this machine's Debian release, fresh
+# from its packages, with a copy of this machine's Python. Needs root, buildah and mmdebstrap.
 # Usage: docker/check_base.sh IMAGE
 set -euo pipefail
 
@@ -14,8 +14,8 @@ read -r prefix version < <("$python" -c 'import sys; print(sys.base_prefix, "%d.
 
 packages=ca-certificates,netbase,tzdata
 if [ "$prefix" = /usr ]; then
-    packages+=,python3,python3-dev,python3-venv # Debian's own Python comes by package
-else # the libraries that CPython's own modules are linked with
+    packages+=,python3,python3-dev,python3-venv # Debian's Python is installed from packages
+else # the libraries that CPython's modules are linked against
     packages+=,libbz2-1.0,libexpat1,libffi8,liblzma5,libncursesw6,libreadline8,libsqlite3-0,libssl3,libuuid1,zlib1g
 fi
 
@@ -31,7 +31,7 @@ if [ "$prefix" = /usr ]; then
     ln -s /usr/bin/python3 "$root/usr/local/bin/python"
 else
     shared=$(cd "$prefix" && find lib -maxdepth 1 -name 'libpython*.so*')
-    # shellcheck disable=SC2086  # one word a library
+    # shellcheck disable=SC2086  # one word per library
     tar -C "$prefix" -c --exclude=__pycache__ --exclude="lib/python$version/site-packages/*" \
         --exclude="lib/python$version/test" --exclude="lib/python$version/config-*" \
         "bin/python$version" "include/python$version" "lib/python$version" $shared |
@@ -40,7 +40,7 @@ else
     ln -s "python$version" "$root/usr/local/bin/python"
     in_root /sbin/ldconfig
 fi
-# Certificate authorities that this machine was told to trust, for its package index.
+# Certificate authorities that this machine trusts, for its package index.
 find /usr/local/share/ca-certificates -name '*.crt' -exec cp -t "$root/usr/local/share/ca-certificates" {} +
 in_root update-ca-certificates >/dev/null 2>&1
 in_root apt-get clean

@@ -1,8 +1,8 @@
-"""Name the lines of a training command's stderr that no such command should print.
+"""Report lines in a training command's stderr that such a command should not print.
 
     python docker/check_stderr.py FILE
 
-Warnings of libraries, tracebacks and reports of leaks are such lines; `EXPECTED` has all others.
+Warnings of libraries, tracebacks and leak reports are such lines; `EXPECTED` lists all others.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ EXPECTED = (
 
 
 def unexpected(text: str) -> Iterator[str]:
-    """Give the lines that begin like none of `EXPECTED`.
+    """Yield the lines that match no pattern of `EXPECTED`.
 
     Args:
         text: what a command wrote to stderr.
@@ -41,13 +41,13 @@ def unexpected(text: str) -> Iterator[str]:
 
 
 def main(file: str) -> int:
-    """Print such lines of a file.
+    """Print the unexpected lines of a file.
 
     Args:
-        file: with what a command wrote.
+        file: what a command wrote to stderr.
 
     Returns:
-        Exit status: 1 where there are any.
+        Exit status: 1 if there are any.
     """
     lines = list(unexpected(Path(file).read_text(encoding="utf-8", errors="replace")))
     sys.stderr.writelines(f"unexpected on stderr: {line}\n" for line in lines)

@@ -1,4 +1,4 @@
-"""Print what pyproject.toml files require of others, one requirement a line."""
+"""Print the third-party requirements of pyproject.toml files, one per line."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any
 
 import tomllib
 
-#: Optional dependencies that do not belong into the image: the tools of who works on the project, the peers that it is
-#: timed against, what no command uses, and packages of data beside those that its offline benchmarks need.
+#: Optional dependencies that do not belong in the image: tools for working on the project, libraries that it is timed
+#: against, what no command uses, and data packages other than those that its offline benchmarks need.
 LEFT_OUT = ("crepes", "dev", "docs", "peptides", "qm9", "satellite", "speed", "trackers")
 
 
 def third_party(projects: Iterable[dict[str, Any]]) -> list[str]:
-    """Requirements of some projects, sorted, without those that one of them fulfils.
+    """Return the sorted requirements of some projects, without those that one of them fulfils.
 
     Args:
         projects: the `[project]` tables.
@@ -33,7 +33,7 @@ def third_party(projects: Iterable[dict[str, Any]]) -> list[str]:
 
 
 def _normal(requirement: str) -> str:
-    """The name a requirement begins with, in the one spelling that PEP 503 compares."""
+    """Return the name that a requirement begins with, normalised according to PEP 503."""
     name = re.match(r"[A-Za-z0-9._-]*", requirement)
     assert name is not None  # every part of the pattern may be empty
     return re.sub(r"[-_.]+", "-", name.group()).lower()

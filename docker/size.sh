@@ -1,5 +1,5 @@
 #!/bin/sh
-# Prints how large the image is once installed, and what takes the room. It runs inside:
+# Prints the size of the installed image, and what takes up the space. Runs inside it:
 #     docker run --rm -i graphbench sh < docker/size.sh
 packages=$(python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 {
