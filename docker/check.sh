@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Builds the image without a Docker engine and tests it, as root on Debian, with buildah and mmdebstrap.
+# Builds and tries the image without a Docker engine. Needs root on Debian, buildah and mmdebstrap.
 #     docker/check.sh            one epoch of the quickstart, a few minutes once the image is built
 #     docker/check.sh --full     the whole quickstart, then `graphbench test`
-# BASE_IMAGE       the base image; by default created from this machine's Debian and PYTHON (python3)
+# BASE_IMAGE       the base image; by default built from this machine's Debian and PYTHON (python3)
 # TORCH_VARIANT, TORCH_INDEX_URL   as in docker/Dockerfile; cpu by default
-# The image remains as localhost/graphbench; `buildah rmi --all` removes it and the build cache.
+# The image is kept as localhost/graphbench; `buildah rmi --all` removes it and the cache for the next build.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 image=localhost/graphbench
@@ -15,9 +15,9 @@ short=()
 say() { printf '== %s\n' "$*"; }
 fail() { printf 'docker/check.sh: %s\n' "$*" >&2 && exit 1; }
 for tool in buildah mmdebstrap; do
-    command -v "$tool" >/dev/null || fail "no $tool here: apt-get install buildah mmdebstrap"
+    command -v "$tool" >/dev/null || fail "$tool not found: apt-get install buildah mmdebstrap"
 done
-[ "$(id -u)" = 0 ] || fail "must be root, to make file systems and mount them"
+[ "$(id -u)" = 0 ] || fail "must be root, to create and mount file systems"
 
 work=$(mktemp -d)
 cleanup() {
@@ -28,14 +28,14 @@ cleanup() {
 trap cleanup EXIT
 
 # --- build
-pip_settings=(--volume "$work/pip.conf:/etc/pip.conf:ro") # this machine's pip settings also apply to the build
+pip_settings=(--volume "$work/pip.conf:/etc/pip.conf:ro") # the build uses this machine's pip settings
 for folder in $("${PYTHON:-python3}" docker/check_pip.py "$work/pip.conf"); do
     pip_settings+=(--volume "$folder:$folder:ro")
 done
 if [ -z "${BASE_IMAGE:-}" ]; then
     BASE_IMAGE=localhost/graphbench-base
     if ! buildah inspect --type image "$BASE_IMAGE" >/dev/null 2>&1; then
-        say "making a base image"
+        say "building a base image"
         docker/check_base.sh "$BASE_IMAGE"
     fi
 fi
@@ -50,7 +50,7 @@ arguments=(--build-arg "BASE_IMAGE=$BASE_IMAGE" --build-arg "TORCH_VARIANT=${TOR
 say "building $image"
 SECONDS=0
 build "$work/build.log" "$image" "${arguments[@]}" --file docker/Dockerfile .
-say "built in $SECONDS s, $(grep -c 'Using cache' "$work/build.log") steps from earlier builds"
+say "built in $SECONDS s, $(grep -c 'Using cache' "$work/build.log") steps cached by earlier builds"
 
 mkdir "$work/changed"
 tar -c LICENSE README.md configs constraints.txt docker graphbench plugins pyproject.toml .dockerignore | tar -C "$work/changed" -x
@@ -72,10 +72,10 @@ chmod 755 "$work" "$work/volumes"
 start=(docker/check_run.sh "$root" "$work/volumes")
 image_command=(-i "${environment[@]}" "${entrypoint[@]}") # `env -i`: without this machine's environment
 run() { "${start[@]}" "$1" "${image_command[@]}" "${@:2}"; } # run UID:GID ARGUMENT..., as after `docker run graphbench`
-train() { # train ARGUMENT...: as `run 0:0`; stderr must only have the lines of a training command
+train() { # train ARGUMENT...: as `run 0:0`; stderr must contain only the lines of a training command
     run 0:0 "$@" 2>"$work/stderr" || { cat "$work/stderr" >&2 && fail "failed: $*"; }
     cat "$work/stderr" >&2
-    "${PYTHON:-python3}" docker/check_stderr.py "$work/stderr" || fail "more on stderr than there should be: $*"
+    "${PYTHON:-python3}" docker/check_stderr.py "$work/stderr" || fail "unexpected lines on stderr: $*"
 }
 
 say "list"
@@ -85,19 +85,19 @@ for plugin in plugins/*/; do
     run 0:0 pip show --quiet "graphbench-$(basename "$plugin")" || fail "$plugin is not in the image"
 done
 
-say "quickstart, started as root with folders of root"
+say "quickstart, started as root with folders owned by root"
 train "${quickstart[@]}" --run runs/quickstart "${short[@]}"
 [ ${#short[@]} -gt 0 ] || run 0:0 test --run runs/quickstart
 [ "$(stat -c %u "$work/volumes/runs/quickstart/checkpoints/last.ckpt")" = 1000 ] || fail "the run does not belong to user 1000"
 
-say "two steps of the models that have kernels for cards, on this processor, and what launches such kernels"
+say "two steps on the CPU of the models with GPU kernels, and what launches such kernels"
 for model in SFT SFiFormer; do
     train "${quickstart[@]}" --model.architecture "$model" --run "runs/$model" --trainer.max_epochs 1 \
         --trainer.limit_train_batches 2 --trainer.limit_val_batches 1
 done
 run 0:0 python - <docker/check_triton.py
 
-say "docker stop, as a user of no name"
+say "docker stop, as a user without a name"
 chown 12345:54321 "$work"/volumes/{runs,data,store}
 rm -rf "$work"/volumes/store/{*,.locks}
 "${start[@]}" 12345:54321 "${image_command[@]}" "${quickstart[@]}" --run runs/stopped \
@@ -116,14 +116,14 @@ say "stopped $SECONDS s after SIGTERM"
 grep "checkpoint written" "$work/stopped.log" || fail "no checkpoint was written on SIGTERM"
 run 12345:54321 fit --resume runs/stopped --trainer.max_epochs 3
 
-say "a plug-in of one's own, mounted"
+say "a custom plug-in, mounted"
 chmod 1777 "$work/volumes/plugins"
 run 0:0 new-plugin my-model --directory /mnt >/dev/null
 mounted=("${start[@]}" 12345:54321 -i "${environment[@]}" GRAPHBENCH_PLUGINS=/mnt/graphbench-my-model "${entrypoint[@]}")
 "${mounted[@]}" list architectures | grep MyModel
 "${mounted[@]}" params --config my-model/nci
 
-say "a plug-in of one's own, installed by two lines"
+say "a custom plug-in, installed by two lines"
 printf 'FROM graphbench\nRUN --mount=type=bind,target=/plugin,rw pip install /plugin\n' >"$work/Dockerfile"
 build "$work/plugin.log" "$image-mine" --file "$work/Dockerfile" "$work/volumes/plugins/graphbench-my-model"
 mine=$(buildah from --pull-never "$image-mine")
@@ -131,7 +131,7 @@ docker/check_run.sh "$(buildah mount "$mine")" "$work/volumes" 0:0 "${image_comm
 buildah rm "$mine" >/dev/null
 buildah rmi "$image-mine" >/dev/null
 
-say "TensorBoard, and its health as compose.yaml asks for it"
+say "TensorBoard, and the health check of compose.yaml"
 "${start[@]}" 0:0 "${image_command[@]}" tensorboard --logdir runs --port 6006 >"$work/tensorboard.log" 2>&1 &
 started=$!
 health=$(sed -n 's/^ *test: \[CMD, python, -c, "\(.*\)"\]$/\1/p' docker/compose.yaml)
@@ -139,12 +139,12 @@ for _ in $(seq 60); do
     ! run 0:0 python -c "$health" 2>/dev/null || break
     sleep 1
 done
-run 0:0 python -c "$health" || { cat "$work/tensorboard.log" >&2 && fail "TensorBoard does not answer"; }
+run 0:0 python -c "$health" || { cat "$work/tensorboard.log" >&2 && fail "TensorBoard does not respond"; }
 kill -TERM "$(pgrep --parent "$started")"
 wait "$started" || true
 started=
 
-say "what is in the image"
+say "contents of the image"
 for name in gcc g++; do
     run 0:0 sh -c "command -v $name" || fail "the image has no $name, which Triton and torch.compile need"
 done

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Creates a substitute for the image python:3.X-slim if no image can be pulled: this machine's Debian release, installed
+# Builds a replacement for the image python:3.X-slim when no image can be pulled: this machine's Debian release, fresh
 # from its packages, with a copy of this machine's Python. Needs root, buildah and mmdebstrap.
 # Usage: docker/check_base.sh IMAGE
 set -euo pipefail
@@ -14,8 +14,8 @@ read -r prefix version < <("$python" -c 'import sys; print(sys.base_prefix, "%d.
 
 packages=ca-certificates,netbase,tzdata
 if [ "$prefix" = /usr ]; then
-    packages+=,python3,python3-dev,python3-venv # Debian's own Python comes as a package
-else # libraries to which CPython's own modules are linked
+    packages+=,python3,python3-dev,python3-venv # Debian's Python is installed from packages
+else # the libraries that CPython's modules are linked against
     packages+=,libbz2-1.0,libexpat1,libffi8,liblzma5,libncursesw6,libreadline8,libsqlite3-0,libssl3,libuuid1,zlib1g
 fi
 
@@ -40,7 +40,7 @@ else
     ln -s "python$version" "$root/usr/local/bin/python"
     in_root /sbin/ldconfig
 fi
-# Additional certificate authorities that this machine trusts, for its package index.
+# Certificate authorities that this machine trusts, for its package index.
 find /usr/local/share/ca-certificates -name '*.crt' -exec cp -t "$root/usr/local/share/ca-certificates" {} +
 in_root update-ca-certificates >/dev/null 2>&1
 in_root apt-get clean

@@ -1,8 +1,8 @@
-"""Write this machine's pip settings to one file for a build, and print the package folders that they name.
+"""Write this machine's pip settings into one file for a build, and print the package folders that they name.
 
     check_pip.py PIP_CONF
 
-The build mounts the file as /etc/pip.conf and the folders at their paths, so that none of them remain in the image.
+The build mounts the file as /etc/pip.conf and the folders at their paths, so nothing of them stays in the image.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 
 
 def settings() -> dict[str, str]:
-    """Return option -> value as seen by `pip install`; variables take precedence over files."""
+    """Return the options and values that `pip install` sees; variables take precedence over files."""
     command = [sys.executable, "-m", "pip", "config", "list"]
     listed = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
     found = {}
@@ -25,7 +25,7 @@ def settings() -> dict[str, str]:
 
 
 def folders(values: dict[str, str]) -> set[Path]:
-    """Return folders on this machine that contain packages; an index's pages may link to files next to the index."""
+    """Return local folders that contain packages; an index's pages may link to files next to the index."""
     links = [Path(word) for word in values.get("find-links", "").split() if word.startswith("/")]
     urls = f"{values.get('index-url', '')} {values.get('extra-index-url', '')}".split()
     indexes = [Path(url.removeprefix("file://")).parent for url in urls if url.startswith("file:///")]

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Starts an image's file system like `docker run --read-only --tmpfs /tmp --cap-drop ALL --security-opt no-new-privileges
-# --cap-add CHOWN --cap-add SETGID --cap-add SETUID`, in separate namespaces: the command is process 1 and gets the same
-# signals. Needs root.
+# --cap-add CHOWN --cap-add SETGID --cap-add SETUID`, in separate namespaces: the command is process 1 and receives
+# signals as it would there. Needs root.
 # Usage: docker/check_run.sh ROOT VOLUMES UID:GID COMMAND [ARGUMENT...]
-#   ROOT      mount point of the image
+#   ROOT      where the image is mounted
 #   VOLUMES   folder whose runs, data and store become those of /workspace, and plugins /mnt
 set -euo pipefail
 # shellcheck disable=SC2016  # the inner shell expands

@@ -1,8 +1,8 @@
-"""Print the lines of a training command's stderr that no such command should print.
+"""Report lines in a training command's stderr that such a command should not print.
 
     python docker/check_stderr.py FILE
 
-Warnings of libraries, tracebacks and reports of leaks are such lines; `EXPECTED` lists all others.
+Warnings of libraries, tracebacks and leak reports are such lines; `EXPECTED` lists all others.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-#: Starts of lines that `fit` prints about the quickstart's molecules.
+#: Beginnings of lines that `fit` prints about the quickstart's molecules.
 EXPECTED = (
     r"Seed set to \d+$",
     r"\w+ on NCI: [\d,]+ trainable parameters ",
@@ -31,20 +31,20 @@ EXPECTED = (
 
 
 def unexpected(text: str) -> Iterator[str]:
-    """Yield the lines that do not start like any of `EXPECTED`.
+    """Yield the lines that match no pattern of `EXPECTED`.
 
     Args:
-        text: the stderr of a command.
+        text: what a command wrote to stderr.
     """
     begins = re.compile("|".join(EXPECTED))
     return (line for line in text.splitlines() if not begins.match(line))
 
 
 def main(file: str) -> int:
-    """Print such lines of a file.
+    """Print the unexpected lines of a file.
 
     Args:
-        file: file with the output of a command.
+        file: what a command wrote to stderr.
 
     Returns:
         Exit status: 1 if there are any.

@@ -1,8 +1,8 @@
-"""Build Triton's launcher as the first launch on a GPU would; runs inside the image.
+"""Build what Triton needs to launch kernels, as the first launch on a GPU would. Runs inside the image.
 
     docker run --rm -i graphbench python - < docker/check_triton.py
 
-Triton compiles a module in C against Python's headers, loads it from its cache folder, and has ptxas assemble kernels.
+Triton compiles a C module against Python's headers, loads it from its cache folder, and has ptxas assemble kernels.
 No GPU is needed: a library whose functions do nothing replaces the driver.
 """
 
@@ -25,7 +25,7 @@ def make_driver(folder: Path, sources: str) -> Path:
     """Build a library with every driver function that these sources name.
 
     Args:
-        folder: folder of the library.
+        folder: where to write it.
         sources: text of Triton's sources.
 
     Raises:
@@ -33,7 +33,7 @@ def make_driver(folder: Path, sources: str) -> Path:
     """
     compiler = os.environ.get("CC") or shutil.which("gcc") or shutil.which("clang")
     if compiler is None:
-        raise RuntimeError("no C compiler (CC, gcc or clang), which Triton builds its launcher with")
+        raise RuntimeError("no C compiler (CC, gcc or clang), which Triton needs to build its launcher")
     names = sorted(set(re.findall(r"\bcu[A-Z]\w+", sources)))
     (folder / "stub.c").write_text("".join(f"int {name}(void) {{ return 0; }}\n" for name in names))
     words = [compiler, "-shared", "-fPIC", f"-Wl,-soname,{STUB}", "-o", str(folder / STUB), str(folder / "stub.c")]
@@ -42,13 +42,13 @@ def make_driver(folder: Path, sources: str) -> Path:
 
 
 def build(folder: Path) -> list[str]:
-    """Build and load the modules that call the driver, and assemble a kernel for an A100.
+    """Build and load the modules that talk to the driver, and assemble a kernel for an A100.
 
     Args:
-        folder: folder for the stub and a separate cache; loading files from it must be allowed.
+        folder: for the stub and a separate cache; files in it must be loadable.
 
     Returns:
-        Names of the built modules.
+        Names of what was built.
     """
     os.environ["TRITON_CACHE_DIR"], os.environ["TRITON_LIBCUDA_PATH"] = str(folder / "cache"), str(folder)
     import triton
@@ -78,7 +78,7 @@ def build(folder: Path) -> list[str]:
 def main() -> None:
     """Build everything in the folder of Triton's cache, and print what was built."""
     if find_spec("triton") is None:
-        print("No Triton here: kernels are computed by torch.")
+        print("No Triton installed: torch computes the kernels.")
         return
     cache = Path(os.environ.get("TRITON_CACHE_DIR", Path.home() / ".triton" / "cache"))
     cache.mkdir(parents=True, exist_ok=True)

@@ -1,11 +1,11 @@
-"""Entry point of the container: give up root, add mounted plug-ins, then become graphbench under tini.
+"""Entry point of the container: give up root, add the mounted plug-ins, then become graphbench under tini.
 
     docker run graphbench fit --config quickstart     arguments go to graphbench
     docker run -it graphbench bash                                 or to one of PROGRAMS
 
 GRAPHBENCH_PLUGINS names folders of plug-ins, separated by colons. They are used in place, and nothing is built or
-installed: their code is added to PYTHONPATH, with a folder that describes their entry points as an installer would. The
-dependencies of a plug-in must be in the image.
+installed: PYTHONPATH gets their code, and a folder with the metadata that an installer would write of their entry
+points. What a plug-in depends on must be in the image.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from pathlib import Path
 import tomllib
 
 WORKSPACE = Path("/workspace")
-#: Folders of the workspace that runs write to; usually volumes.
+#: Folders of the workspace that runs write to, in most cases volumes.
 WRITTEN = ("runs", "data", "store")
-#: User and group if the runs' folder belongs to root.
+#: User and group when the runs' folder does not name one.
 DEFAULT_ID = 1000
 #: Programs that may be started instead of graphbench.
 PROGRAMS = ("bash", "sh", "python", "pip", "tensorboard")
@@ -33,16 +33,16 @@ class UnusablePlugin(Exception):
 
 
 def is_real_root() -> bool:
-    """Return whether this process is the machine's root. A rootless engine's root is the owner of the volumes."""
+    """Tell whether this process is the host's root. A rootless engine's root is the caller, who owns the volumes."""
     outside = Path("/proc/self/uid_map").read_text(encoding="ascii").split()[1]
     return os.geteuid() == 0 and outside == "0"
 
 
 def give_up_root(workspace: Path) -> None:
-    """Become the owner of the runs' folder, who then owns the results; a folder of root was created by the engine.
+    """Become the owner of the runs' folder, so that results belong to whoever mounted it (if root, the engine made it).
 
     Args:
-        workspace: folder with the folders of `WRITTEN`.
+        workspace: folder that contains those of `WRITTEN`.
 
     Raises:
         PermissionError: the engine withholds the capabilities CHOWN, SETGID and SETUID.
@@ -60,17 +60,17 @@ def give_up_root(workspace: Path) -> None:
 
 
 def register(plugin: Path, notes: Path) -> Path:
-    """Record a plug-in's name, version and entry points, as its installation would.
+    """Write a plug-in's name, version and entry points as metadata, as installing it would.
 
     Args:
         plugin: folder of its `pyproject.toml`.
-        notes: folder that gets a `NAME-VERSION.dist-info`.
+        notes: folder to create `NAME-VERSION.dist-info` in.
 
     Returns:
-        The folder from which its code is imported: `src`, or the plug-in's folder if there is none.
+        The folder its code is imported from: `src` if it exists, else the plug-in's folder.
 
     Raises:
-        UnusablePlugin: no `[project]` table registers something for graphbench, or it is already recorded.
+        UnusablePlugin: no `[project]` table registers anything for graphbench, or the plug-in is already registered.
     """
     file = plugin / "pyproject.toml"
     if not file.is_file():
@@ -83,7 +83,7 @@ def register(plugin: Path, notes: Path) -> Path:
     if "name" not in project or not any(group.startswith("graphbench.") for group in groups):
         raise UnusablePlugin(
             f"{file}: expected a [project] table with a name and entry points such as "
-            '[project.entry-points."graphbench.architectures"]. A plug-in that computes them while it is built must be '
+            '[project.entry-points."graphbench.architectures"]. A plug-in that computes them during its build must be '
             "installed: FROM graphbench, RUN pip install ..."
         )
     name, version = re.sub(r"[-_.]+", "_", project["name"]), project.get("version", "0")
@@ -100,7 +100,7 @@ def register(plugin: Path, notes: Path) -> Path:
 
 
 def python_path(plugins: str, notes: Path) -> str:
-    """Return PYTHONPATH with the plug-ins.
+    """Return PYTHONPATH with some plug-ins added.
 
     Args:
         plugins: their folders, separated by colons.
@@ -114,12 +114,12 @@ def python_path(plugins: str, notes: Path) -> str:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Become graphbench, or the named program; never returns, except with an error."""
+    """Become graphbench or the named program; return only with an error."""
     if is_real_root():
         try:
             give_up_root(WORKSPACE)
         except PermissionError as error:
-            sys.exit(f"Cannot give up root ({error}). Name a user with --user UID:GID, best the owner of the runs.")
+            sys.exit(f"Cannot give up root ({error}). Pass --user UID:GID, preferably of the owner of the runs.")
     plugins = os.environ.get("GRAPHBENCH_PLUGINS")
     if plugins:
         try:
@@ -127,7 +127,7 @@ def main(arguments: Sequence[str]) -> None:
         except UnusablePlugin as error:
             sys.exit(f"GRAPHBENCH_PLUGINS: {error}")
     program = arguments if arguments and arguments[0] in PROGRAMS else ["graphbench", *arguments]
-    # -s: with `docker run --init` tini is not the first process, but still reaps orphaned processes
+    # -s: with `docker run --init`, tini is not the first process and still has to reap orphaned processes
     os.execvp("tini", ["tini", "-s", "--", *program])
 
 

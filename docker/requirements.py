@@ -10,13 +10,13 @@ from typing import Any
 
 import tomllib
 
-#: Optional dependencies that are not in the image: development tools, the peers of timing scripts, packages that no
-#: command uses, and data packages other than those that its offline benchmarks need.
+#: Optional dependencies that do not belong in the image: tools for working on the project, libraries that it is timed
+#: against, what no command uses, and data packages other than those that its offline benchmarks need.
 LEFT_OUT = ("crepes", "dev", "docs", "peptides", "qm9", "satellite", "speed", "trackers")
 
 
 def third_party(projects: Iterable[dict[str, Any]]) -> list[str]:
-    """Return the sorted requirements of some projects, without those that one of them satisfies.
+    """Return the sorted requirements of some projects, without those that one of them fulfils.
 
     Args:
         projects: the `[project]` tables.
@@ -33,7 +33,7 @@ def third_party(projects: Iterable[dict[str, Any]]) -> list[str]:
 
 
 def _normal(requirement: str) -> str:
-    """Return the name at the start of a requirement, normalised according to PEP 503."""
+    """Return the name that a requirement begins with, normalised according to PEP 503."""
     name = re.match(r"[A-Za-z0-9._-]*", requirement)
     assert name is not None  # every part of the pattern may be empty
     return re.sub(r"[-_.]+", "-", name.group()).lower()

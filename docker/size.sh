@@ -1,5 +1,5 @@
 #!/bin/sh
-# Prints the size of the installed image and of its largest parts. Run it inside:
+# Prints the size of the installed image, and what takes up the space. Runs inside it:
 #     docker run --rm -i graphbench sh < docker/size.sh
 packages=$(python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 {
