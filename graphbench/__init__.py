@@ -1,7 +1,7 @@
 """graphbench: train, compare and look inside graph transformers.
 
-Public names are listed in `__init__.pyi` and loaded on first use, so that `import graphbench` and the light commands do
-without torch.
+Public names are listed in `__init__.pyi` and loaded on first use, so that `import graphbench` and the light commands
+do not import torch.
 """
 
 from typing import Any

@@ -1,7 +1,7 @@
-"""Errors that say what was expected, what came, and what to do next.
+"""Errors that say what was expected, what was given, and what to do next.
 
 Every error a user can cause derives from `GraphbenchError`; the command line shows it as one message without a
-traceback. This module imports nothing of ours and nothing heavy.
+traceback. This module imports nothing else from graphbench and nothing heavy.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u
 
 
 class GraphbenchError(Exception):
-    """Base of all errors that are meant for a person: the message is complete on its own."""
+    """Base class of all errors that are meant for the user: the message is complete on its own."""
 
 
 class BadInput(GraphbenchError, ValueError):
@@ -86,13 +86,13 @@ class MissingData(GraphbenchError, FileNotFoundError):
 
 
 class CorruptData(GraphbenchError):
-    """A file on disk is truncated, altered or in another format than its name says."""
+    """A file on disk is truncated, altered or not in the format that its name indicates."""
 
 
 def visible(text: str) -> str:
     r"""Escape control characters, and characters that change the direction of text.
 
-    Names in a file from somebody else may hold them to set the title, clear the screen or overwrite a message.
+    Names in an untrusted file may contain them to set the title, clear the screen or overwrite a message.
 
     Examples:
         >>> print(visible("evil.Net\x1b[2K\rall is well"))
@@ -102,7 +102,7 @@ def visible(text: str) -> str:
 
 
 def listed(names: Sequence[object], most: int = 12) -> str:
-    """List the first names in a message, and count the others.
+    """List the first names for a message, and count the others.
 
     Examples:
         >>> listed(["logS", "pKa", "mass"], most=2)
@@ -116,8 +116,8 @@ def check_choice(option: str, value: object, allowed: Iterable[object]) -> None:
 
     Args:
         option: its name, as a user writes it.
-        value: what came.
-        allowed: what may come.
+        value: the given value.
+        allowed: the valid values.
 
     Raises:
         BadInput: names the option, the value and all choices.
@@ -134,7 +134,7 @@ def check_choice(option: str, value: object, allowed: Iterable[object]) -> None:
 
 
 def check_divides(option: str, number: int, of: str, width: int) -> None:
-    """Refuse a number, such as one of heads, that does not divide a width.
+    """Refuse a number, such as a number of heads, that does not divide a width.
 
     Raises:
         BadInput: names both options and their values.
@@ -163,7 +163,7 @@ def check_range(
 
     Args:
         option: its name, as a user writes it.
-        value: what came.
+        value: the given value.
         at_least: smallest value.
         at_most: largest value.
         above: the value must be larger than this.

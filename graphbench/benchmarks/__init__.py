@@ -1,4 +1,4 @@
-"""Provide the benchmarks, a folder per family; names are listed in `__init__.pyi` and loaded on first use."""
+"""Provide the benchmarks, one folder per family; names are listed in `__init__.pyi` and loaded on first use."""
 
 import lazy_loader
 

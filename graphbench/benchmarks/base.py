@@ -1,4 +1,4 @@
-"""Define the base of all benchmarks, which reads data once into the store, encodes them, and makes batches."""
+"""Define the base of all benchmarks, which reads data into the store once, encodes them, and creates batches."""
 
 from __future__ import annotations
 
@@ -46,34 +46,34 @@ Sampled = TypeVar("Sampled")
 
 
 class GraphBenchmark(Benchmark):
-    """Base of the benchmarks; subclasses define `spec`, `source_key` and `read`, and pass `**options` on to this one.
+    """Base class of benchmarks; subclasses define `spec`, `source_key` and `read`, and pass `**options` to it.
 
     Args:
-        root: folder of downloaded and generated files.
+        root: folder for downloaded and generated files.
         batch_size: graphs per batch and process in training.
-        num_workers: processes that cut batches; 0 cuts them in the training process, fastest for small graphs.
+        num_workers: processes that cut batches; 0 cuts them in the training process, which is fastest for small graphs.
         eval_batch_size: graphs per batch and process in validation, test and prediction; `batch_size` by default.
-        seed: of the order of training graphs and the choice of `train_fraction`; by default the seed of the run
+        seed: seed of the order of training graphs and the choice of `train_fraction`; by default the seed of the run
             (`seed_everything`), or 0.
-        bucketing: put graphs of similar size into one batch, which saves padding in attention. By default in
-            evaluation, and in training of models without batch norms: those would learn from statistics of one size at
-            a time, which evaluation does not have (GPS on PATTERN: six points of class accuracy).
+        bucketing: put graphs of similar size into one batch, which saves padding in attention. On by default in
+            evaluation and in training of models without batch norms. Models with them would learn from statistics of
+            one size at a time, unlike those in evaluation (GPS on PATTERN: six points of class accuracy).
         train_fraction: share of the training graphs to use, chosen by `seed`; a smaller share is part of a larger one.
         predict_split: split that `predict` runs on: train, val or test.
-        store: folder of the store; by default the variable GRAPHBENCH_STORE, else `root`/store.
-        pin_memory: copy batches from page-locked memory, which does not block; by default where the device is CUDA.
-        copy_stream: copy them on a CUDA stream of their own, beside the step before, instead of after it.
+        store: folder of the store; by default the environment variable GRAPHBENCH_STORE, else `root`/store.
+        pin_memory: copy batches from page-locked memory, which does not block; by default if the device is CUDA.
+        copy_stream: copy batches on a separate CUDA stream, during the previous step instead of after it.
 
     Raises:
-        BadInput: an option is out of range, or `copy_stream` is asked for without page-locked memory.
+        BadInput: an option is out of range, or `copy_stream` is set without page-locked memory.
     """
 
-    #: Increase it when `read` changes its result for the same source.
+    #: Increase this when `read` returns a different result for the same source.
     data_version: ClassVar[int] = 1
-    #: Whether `read_objects` takes graphs with the fields of the specification; False if tables or batches are changed
-    #: after they are opened.
+    #: Whether `read_objects` accepts graphs with the fields of the specification; False if tables or batches are
+    #: changed after opening.
     takes_graphs: ClassVar[bool] = True
-    #: Inputs of `read_objects`, for messages; empty if inputs come from files alone.
+    #: Inputs of `read_objects`, for messages; empty if inputs come only from files.
     python_input: ClassVar[str] = "graphs of PyG or networkx with the features of the benchmark"
     #: Number of invalid rows that `read` skipped at the user's request; the report shows it.
     left_out: int = 0
@@ -127,25 +127,25 @@ class GraphBenchmark(Benchmark):
     def source_key(self) -> dict[str, Any]:
         """Return JSON values that identify the raw content: checksum of a file, seed and options of a generator.
 
-        Each key has its own entry of the store, so it must be known without reading the data.
+        Each key has a separate entry in the store, so it must be known without reading the data.
         """
 
     @abstractmethod
     def read(self) -> Mapping[str, Chunks]:
-        """Download or generate, and parse; called only when the store lacks the data.
+        """Download or generate the data and parse them; called only if the store lacks them.
 
         Returns:
-            "train", "val" and "test": a table each, or the parts of one (an iterable of tables) where it is larger
-            than memory. float64 columns are stored as float32, except the targets `y`, which models centre first.
-            Whole tables get the smallest integer dtypes; parts must have the dtypes to store.
+            A table for each of "train", "val" and "test", or its parts (an iterable of tables) if it is larger than
+            memory. float64 columns are stored as float32, except for the targets `y`, which models centre first. Whole
+            tables get the smallest integer dtypes; parts must already have the dtypes to store.
         """
 
     def ids(self, split: str) -> Sequence[Any]:
-        """Return the names of the graphs of a split in predictions, by row; their numbers by default."""
+        """Return the names in predictions of the graphs of a split, by row; by default their numbers."""
         return range(self._num_graphs[split])
 
     def baseline_predictions(self) -> dict[str, Baseline]:
-        """Predict by the training mean or the shares of the training classes, and edges by their features."""
+        """Predict the training mean or the shares of the training classes, and edges also from their features."""
         if any("y" not in self.tables[split].columns for split in SPLITS):
             return {}
         return predict_plainly(self.tables, self.spec)
@@ -158,21 +158,21 @@ class GraphBenchmark(Benchmark):
         return {name: np.tile(answer, (count, 1))}
 
     def read_labelled(self, source: str, column: str | None = None, size: int = 1024) -> Iterator[InputPart]:
-        """Read graphs with labels in columns of the names of the targets, see `with_labels` for its errors."""
+        """Read graphs with labels in columns named like the targets; see `with_labels` for errors."""
         return with_labels(self.read_input(source, column, size), self, source)
 
     def read_objects(self, objects: Sequence[Any], size: int = 1024) -> Iterator[InputPart]:
         """Read graphs of PyG or networkx with the fields of the specification, see `read_graphs`.
 
         Raises:
-            BadInput: an object is no graph, or graphs of this benchmark cannot come from outside.
+            BadInput: an object is not a graph, or this benchmark does not accept graphs from outside.
         """
         if not self.takes_graphs:
             raise BadInput(f"{self.spec.name} cannot take graphs from Python: it alters them when it is opened.")
         return read_graphs(objects, self.spec, size)
 
     def sampled(self, sample: Callable[[int, int], Sampled]) -> dict[str, Sampled]:
-        """Return `sample(number, size)` of each split, for generated sets; its number goes into their seeds."""
+        """Return `sample(number, size)` for each split of a generated set; the number is part of the seed."""
         sizes = zip(SPLITS, self.spec.split_sizes or (), strict=True)
         return {split: sample(number, size) for number, (split, size) in enumerate(sizes)}
 
@@ -183,7 +183,7 @@ class GraphBenchmark(Benchmark):
         self.open_tables()
 
     def setup(self, stage: str | None = None) -> None:
-        """Open the tables of the store; data that `prepare_data` has not prepared are read first."""
+        """Open the tables in the store; read the data first if `prepare_data` has not been called."""
         self.open_tables()
         device = None if self.trainer is None else self.trainer.strategy.root_device
         if device is not None and device.type != "cuda" and (self.pin_memory or self.copy_stream):
@@ -193,7 +193,7 @@ class GraphBenchmark(Benchmark):
             )  # fmt: skip
 
     def open_tables(self) -> None:
-        """Fill `tables` from the store, with the required encodings; missing data are read.
+        """Fill `tables` from the store, with the required encodings; read missing data first.
 
         A subclass that changes tables after they are opened extends this method.
         """
@@ -212,17 +212,17 @@ class GraphBenchmark(Benchmark):
         self._opened_with = self.encodings
 
     def _open_entry(self) -> tuple[Entry, dict[str, Any]]:
-        """Open the entry of the splits without encodings, and return its key, too; missing data are read."""
+        """Open the entry of the splits without encodings, reading missing data first; also return its key."""
         key = self._table_key()
         return self.store.open_or_build({"kind": "table", **key}, self._write, f"data of {self.spec.name}"), key
 
     def _table_key(self) -> dict[str, Any]:
         if not isinstance(source := self.source_key(), Mapping):
-            raise BadInput(f"{self.spec.name}: source_key() must return a mapping of what decides about the data.")
+            raise BadInput(f"{self.spec.name}: source_key() must return a mapping of all that affects the data.")
         return {"benchmark": type(self).__name__, "version": self.data_version, "source": source}
 
     def open_split(self, entry: Entry, split: str) -> GraphTable:
-        """Open a split with all required encodings; an empty one has none, since no model runs on it."""
+        """Open a split with all required encodings; an empty split has none, since no model runs on it."""
         raw = table = read_table(entry, split)
         key = content_key(entry, split)
         for encoding in self.encodings if len(raw) else ():
@@ -231,9 +231,9 @@ class GraphBenchmark(Benchmark):
         return table
 
     def _training_fraction(self, table: GraphTable) -> GraphTable:
-        """Copy `train_fraction` of a table to memory; the graphs keep their numbers."""
+        """Copy `train_fraction` of a table into memory; the graphs keep their numbers."""
         size = max(1, round(self.train_fraction * len(table)))
-        # The first rows of one permutation, so that a smaller share is part of a larger one.
+        # Take the first rows of one permutation, so that a smaller share is part of a larger one.
         rows = permutation(len(table), self.sampling_seed())[:size]
         return table.select(torch.from_numpy(rows).sort().values)
 
@@ -244,7 +244,7 @@ class GraphBenchmark(Benchmark):
     def batch_options(self) -> dict[str, Any]:
         """Return the options that select or change stored graphs for training, as JSON values.
 
-        A run must resume with the same ones. A subclass that samples or changes stored graphs extends this method.
+        A run must resume with the same options. A subclass that samples or changes stored graphs extends this method.
         """
         chosen = {"seed": self.sampling_seed()} if self.train_fraction < 1 else {}
         return {"train_fraction": self.train_fraction, **chosen}
@@ -260,7 +260,7 @@ class GraphBenchmark(Benchmark):
             chunks = splits[split]
             is_whole = isinstance(chunks, GraphTable)
             checked = self.checked([chunks] if is_whole else chunks, split)  # type: ignore[list-item,arg-type]
-            # A whole table stays one: `write_table` narrows its integers, which parts of a stream cannot agree on.
+            # Pass a whole table as one: `write_table` narrows its integers, which it cannot do for parts of a stream.
             write_table(writer, split, next(checked) if is_whole else checked, split in self.empty_splits)
         if self.left_out:
             writer.meta["left_out"] = self.left_out
@@ -279,19 +279,19 @@ class GraphBenchmark(Benchmark):
         """
         first = 0
         for chunk in chunks:
-            if len(chunk):  # an empty one has no columns, and `write_table` refuses it where there must be some
+            if len(chunk):  # an empty one has no columns; `write_table` refuses it if there must be rows
                 check_table(chunk, self.spec, split, first)
             first += len(chunk)
             yield single_precision(chunk)
 
     def prepare_share(self, share: Share) -> int:
-        """Compute a share of the data and encodings, for several jobs that prepare them in one store.
+        """Compute a share of the data and encodings, if several jobs prepare them in one store.
 
-        First the data if `read_share` divides them (else one job reads while others wait), then the encodings.
+        The data come first if `read_share` divides them (else one job reads while others wait), then the encodings.
         `prepare_data` joins the parts.
 
         Returns:
-            Number of missing parts, of all shares; nothing is begun that needs them.
+            Number of missing parts of all shares; nothing that needs them is started.
         """
         is_read = self.store.folder({"kind": "table", **self._table_key()}).is_dir()
         if not is_read and (missing := self.read_share(share)):
@@ -304,7 +304,7 @@ class GraphBenchmark(Benchmark):
         return missing
 
     def read_share(self, share: Share) -> int:
-        """Keep a share of the data in the store until `read` joins them; return the number of missing parts, here 0."""
+        """Store a share of the data until `read` joins all shares; return the number of missing parts, here 0."""
         return 0
 
     # -- batches -------------------------------------------------------------------------------------------------
@@ -314,16 +314,16 @@ class GraphBenchmark(Benchmark):
         return int(os.environ.get("PL_GLOBAL_SEED", 0)) if self.seed is None else self.seed
 
     def is_empty(self, split: str) -> bool:
-        """Return whether a split of open data has no row that is trained on or scored."""
+        """Return whether a split of opened data has no rows that are trained on or scored."""
         return len(self.tables[split]) == 0
 
     def train_dataloader(self) -> GraphLoader:
-        """Return shuffled batches of the training split; in a fixed order while a trainer overfits a few batches."""
+        """Return shuffled batches of the training split, in a fixed order if the trainer overfits a few batches."""
         overfits = getattr(self.trainer, "overfit_batches", 0) > 0
         return self._loader("train", self.batch_size, shuffle=not overfits, training=True)
 
     def val_dataloader(self) -> GraphLoader | list[GraphLoader]:
-        """Return batches of every validation graph once; no loader where there is none."""
+        """Return batches of every validation graph once; return no loader if there are none."""
         return [] if self.tables and self.is_empty("val") else self._loader("val", self.eval_batch_size)
 
     def test_dataloader(self) -> GraphLoader:
@@ -331,7 +331,7 @@ class GraphBenchmark(Benchmark):
         return self._loader("test", self.eval_batch_size)
 
     def predict_dataloader(self) -> GraphLoader:
-        """Return batches of every graph of `predict_split` once; `graph_id` of a batch holds their rows."""
+        """Return batches of every graph of `predict_split` once; `graph_id` of a batch contains their rows."""
         return self._loader(self.predict_split, self.eval_batch_size)
 
     def _loader(self, split: str, batch_size: int, shuffle: bool = False, training: bool = False) -> GraphLoader:
@@ -350,19 +350,19 @@ class GraphBenchmark(Benchmark):
         )
 
     def keep_loader(self, loader: GraphLoader) -> GraphLoader:
-        """Keep a loader until `teardown`; without a trainer it replaces the loader before it."""
+        """Keep a loader until `teardown`; without a trainer it replaces the previous loader."""
         if self.trainer is None:
             loader.replace(self._loaders)
         self._loaders.append(loader)
         return loader
 
     def _precomputed(self) -> Callable[[GraphBatch, torch.Generator | None], GraphBatch] | None:
-        """Return the function by which workers precompute fields for the model in training, if it needs one."""
+        """Return the function with which workers precompute fields for the model in training, if it needs one."""
         architecture = getattr(self.trainer and self.trainer.lightning_module, "architecture", None)
         return architecture.precomputed if isinstance(architecture, Architecture) and architecture.precomputes else None
 
     def _by_size(self, shuffle: bool) -> bool:
-        """Return whether to batch graphs of similar size, which harms the training of batch norms."""
+        """Return whether to batch graphs of similar size, which harms training with batch norms."""
         if not shuffle:
             return True
         if self.trainer is None or self.trainer.lightning_module is None:
@@ -374,7 +374,7 @@ class GraphBenchmark(Benchmark):
         return not batch_norms
 
     def transfer_batch_to_device(self, batch: GraphBatch, device: torch.device, dataloader_idx: int) -> GraphBatch:
-        """Copy a batch to a device; to a GPU without blocking, as one buffer for all tensors."""
+        """Copy a batch to a device. Copies to a GPU do not block and use one buffer for all tensors."""
         if is_apple(device) and batch.get("y") is not None and batch.y.dtype == torch.float64:
             raise BadInput(NO_FLOAT64.format(name=self.spec.name))
         if device.type not in _RUNS_AHEAD or batch.batch.device.type != "cpu":
@@ -385,7 +385,7 @@ class GraphBenchmark(Benchmark):
         return PackedBatch.pack(batch, pin_memory).to(device, self._stream).unpack()
 
     def teardown(self, stage: str) -> None:
-        """End the workers of all loaders."""
+        """Stop the workers of all loaders."""
         for loader in self._loaders:
             loader.close()
         self._loaders.clear()

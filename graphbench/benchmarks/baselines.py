@@ -1,4 +1,4 @@
-"""Predict without a network: the constant of the training rows, and edges by a linear model of their features."""
+"""Predict without a network: by a constant from the training rows, and edges by a linear model of their features."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from graphbench.contracts import Baseline, BenchmarkSpec, GraphTable
 from graphbench.contracts.table import EDGE
 from graphbench.data.columns import from_log10, to_log10
 
-_MAX_EDGES = 100_000  # training edges of a fit, in equal steps through all of them
-_MAX_CATEGORIES = 256  # of a column that becomes one-hot: 65,536 of them would take 52 GB for these edges
+_MAX_EDGES = 100_000  # training edges of a fit, evenly spaced among all of them
+_MAX_CATEGORIES = 256  # of a column that becomes one-hot: 65,536 of them would need 52 GB for these edges
 
 
 def predict_plainly(tables: Mapping[str, GraphTable], spec: BenchmarkSpec) -> dict[str, Baseline]:
-    """Return all predictions of this file for validation and test, and the seconds that each took."""
+    """Return all predictions of this module for validation and test, and the seconds that each took."""
     started = time.perf_counter()
     name, answer = constant_answer(tables["train"], spec)
     constant = {split: np.tile(answer, (len(tables[split].columns["y"]), 1)) for split in ("val", "test")}
@@ -31,7 +31,7 @@ def predict_plainly(tables: Mapping[str, GraphTable], spec: BenchmarkSpec) -> di
 
 
 def constant_answer(train: GraphTable, spec: BenchmarkSpec) -> tuple[str, np.ndarray]:
-    """Return name and values `[T]` or `[C]` of the prediction that is the same for every row, from training targets."""
+    """Return name and values `[T]` or `[C]` of the constant prediction for every row, from training targets."""
     y = train.columns["y"]
     if spec.num_classes is None:
         targets, logged = y.double().reshape(len(y), -1).numpy(), spec.log10_targets
@@ -45,11 +45,11 @@ def constant_answer(train: GraphTable, spec: BenchmarkSpec) -> tuple[str, np.nda
 def predict_by_features(tables: Mapping[str, GraphTable], spec: BenchmarkSpec) -> dict[str, dict[str, np.ndarray]]:
     """Predict validation and test edges by logistic or ridge regression on their features.
 
-    Categories are one-hot, numbers standardised; at most 100,000 training edges are used, and no columns of more than
-    256 categories.
+    Categories are one-hot and numbers standardised. At most 100,000 training edges are used, and no columns with more
+    than 256 categories.
 
     Returns:
-        Name -> split -> probabilities `[edges, C]` or numbers `[edges, T]`; empty where edges have no features, or
+        Name -> split -> probabilities `[edges, C]` or numbers `[edges, T]`; empty if edges have no features, or
         training edges no targets.
     """
     if not (any(size <= _MAX_CATEGORIES for size in spec.edge.vocabularies) or spec.edge.dense):
@@ -74,7 +74,7 @@ def predict_by_features(tables: Mapping[str, GraphTable], spec: BenchmarkSpec) -
         return {}
     from sklearn.linear_model import LogisticRegression
 
-    with warnings.catch_warnings():  # a baseline need not converge fully
+    with warnings.catch_warnings():  # a baseline does not need to converge fully
         warnings.simplefilter("ignore")
         model = LogisticRegression(max_iter=200).fit(scaled(features), classes)
     probabilities = {}
@@ -86,7 +86,7 @@ def predict_by_features(tables: Mapping[str, GraphTable], spec: BenchmarkSpec) -
 
 
 def _features(table: GraphTable, spec: BenchmarkSpec, rows: np.ndarray | None = None) -> np.ndarray:
-    """Return features of some edges `[rows, width]`, categories one-hot."""
+    """Return features of some edges `[rows, width]`, with one-hot categories."""
     parts = []
     chosen = slice(None) if rows is None else torch.from_numpy(rows)
     if spec.edge.vocabularies:

@@ -1,4 +1,4 @@
-"""Load the names of a family lazily: bases from its own listing, benchmarks from the listing of all."""
+"""Load the names of a family lazily: base classes from its listing, benchmarks from the listing of all benchmarks."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import lazy_loader
 def attach(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
     """Return `__getattr__`, `__dir__` and `__all__` of a family, which load listed names on first use.
 
-    Saved configurations name benchmarks by their family, so these are loaded here too, though they are listed only in
-    `graphbench/benchmarks/__init__.pyi`.
+    Saved configurations name benchmarks by their family, so benchmarks are also loaded here, although they are listed
+    only in `graphbench/benchmarks/__init__.pyi`.
 
     Examples:
         >>> from graphbench.benchmarks import block_models
@@ -28,7 +28,7 @@ def attach(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], 
         try:
             return listed(name)
         except AttributeError:
-            # Not an import at the top: the listing of all benchmarks would import its families in a circle.
+            # Not imported at the top, since the listing of all benchmarks imports the families.
             benchmarks = sys.modules[package.rpartition(".")[0]]
             cls = getattr(benchmarks, name) if name in benchmarks.__all__ else None
             if not getattr(cls, "__module__", "").startswith(f"{package}."):

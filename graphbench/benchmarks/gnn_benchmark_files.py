@@ -1,6 +1,6 @@
 """Read the GNN benchmark as PyG publishes it.
 
-The archive of a dataset holds one file, `NAME.pt`: train, validation and test as lists of dictionaries of tensors.
+The archive of a dataset has one file, `NAME.pt`, with train, validation and test as lists of dicts of tensors.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from graphbench.data.files.foreign import FETCH_AGAIN, foreign, load_tensors
 from graphbench.errors import CorruptData
 
 Graph = Mapping[str, Any]
-#: Graphs of the file -> name -> (column, axis); with one column that has a row per node.
+#: Maps graphs of the file to name -> (column, axis), including a column with a row per node.
 Convert = Callable[[Sequence[Graph]], dict[str, tuple[Tensor, str]]]
 
 _BYTE_NODES = 256  # node numbers below are stored in one byte
@@ -38,7 +38,7 @@ def fetch(name: str, folder: Path, otherwise: str) -> Path:
     """Return the file with the graphs, `folder/raw/NAME_v2.pt` as in PyG's own folder.
 
     It is unpacked from `folder/raw/NAME_v2.zip` if that exists, else downloaded; `otherwise` is advice for users
-    without a network. Raises as `fetch_members`.
+    without a network. Raises the errors of `fetch_members`.
     """
     url = address(name)
     file = Path(url).with_suffix(".pt").name
@@ -46,7 +46,7 @@ def fetch(name: str, folder: Path, otherwise: str) -> Path:
 
 
 def read_splits(path: Path, convert: Convert, most_nodes: int = _BYTE_NODES) -> dict[str, Iterator[GraphTable]]:
-    """Read the graphs of each split as tables, without running code of the file.
+    """Read the graphs of each split as tables, without running code from the file.
 
     Raises:
         CorruptData: the file is damaged or holds something else; also raised while the tables are read.
@@ -76,7 +76,7 @@ def _table(graphs: Sequence[Graph], convert: Convert, most_nodes: int) -> GraphT
     if int(nodes.max()) > most_nodes:
         raise ValueError(f"a graph has {int(nodes.max())} nodes")
     ends = torch.cat(edges)
-    # Before the cast to a byte, in which a wrong number would become a right one.
+    # Check before the cast to a byte, which could turn a wrong number into a valid one.
     if len(ends) and not 0 <= int(ends.min()) <= int(ends.max()) < most_nodes:
         raise ValueError("edge_index leads to nodes that do not exist")
     columns["edge_index"] = (ends.to(torch.uint8 if most_nodes <= _BYTE_NODES else torch.int16), EDGE)

@@ -1,4 +1,4 @@
-"""Read new inputs of any benchmark: graphs held in Python, and labels from the columns of a table."""
+"""Read new inputs of any benchmark: graphs from Python, and labels from the columns of a table."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ _WIDTH = 60  # characters of a cell that a message quotes
 
 
 def input_files(source: Path, suffixes: Sequence[str], what: str) -> tuple[list[Path], Path]:
-    """List the files of an input, and the folder that their names are relative to.
+    """List the files of an input, and return the folder that their names are relative to.
 
     Args:
-        source: a folder, whose subfolders count, or one file.
-        suffixes: of the formats that can be read, in lower case.
-        what: what the files hold, for messages.
+        source: a folder, including its subfolders, or one file.
+        suffixes: suffixes of the formats that can be read, in lower case.
+        what: what the files contain, for messages.
     """
     formats = ", ".join(suffixes)
     if source.is_file():
@@ -60,7 +60,7 @@ def input_files(source: Path, suffixes: Sequence[str], what: str) -> tuple[list[
 
 
 def files_with(folder: Path, suffixes: Collection[str]) -> list[Path]:
-    """List the files below a folder whose suffix is one of these, see `files_below`; a line counts the others."""
+    """List the files below a folder that have one of these suffixes, see `files_below`; log the number of others."""
     files = files_below(folder)
     chosen = [file for file in files if file.suffix.lower() in suffixes]
     if chosen and len(chosen) < len(files):
@@ -79,9 +79,9 @@ def parts_of_items(
     description: str = "",
     workers: int | None = 1,
 ) -> Iterator[InputPart]:
-    """Yield the graphs of items in parts of `size`, a row of the frame each; a text that `read` returns is a problem.
+    """Yield the graphs of items in parts of `size`, one row of the frame each; a text from `read` is a problem.
 
-    They are read in this process, or in so many `workers`: None for all cores where there are many items.
+    They are read in this process or in `workers` processes; None uses all cores if there are many items.
     """
     count = min(available_cores(), len(items) // 8) if workers is None else workers
     with closing(ordered_map(read, items, count, description)) as results:
@@ -96,17 +96,17 @@ def parts_of_items(
 def with_labels(parts: Iterable[InputPart], data: Benchmark, source: str) -> Iterator[InputPart]:
     """Add the column `y` to the graphs of an input: NaN (or class -1) where a cell is empty.
 
-    Cells are read as those of a training file: targets by their names in any case, classes by the names (or numbers) of
-    training. Numbers that are bounds (`>10`) count as empty, since they cannot be scored, and a line says how many
-    there are. A cell that holds something else is a problem of its row. Inputs that are files have the class whose name
-    the nearest folder has, as in a training folder, and none without such a folder below `source`.
+    Cells are read like those of a training file: targets by their names in any case, classes by the names (or numbers)
+    used in training. Numbers that are bounds (`>10`) count as empty, since they cannot be scored; their number is
+    logged. A cell with any other content is a problem of its row. Inputs that are files have the class named by their
+    nearest folder, as in a training folder, and no class without such a folder below `source`.
 
     Raises:
         BadInput: targets belong to nodes, or the input lacks a target's column.
     """
     if data.spec.level != "graph":
         raise BadInput(f"{data.spec.name} cannot score {source}: a table has no labels of nodes.")
-    commas: bool | None = None  # until a cell of the first parts decides it; "1500" reads alike either way
+    commas: bool | None = None  # until a cell of the first parts decides it; "1500" is the same number either way
     num_bounds = 0
     for part in parts:
         columns = _classes_by_folder(part.frame, data) or input_cells(
@@ -126,7 +126,7 @@ def with_labels(parts: Iterable[InputPart], data: Benchmark, source: str) -> Ite
 
 
 def _classes_by_folder(frame: pd.DataFrame, data: Benchmark) -> dict[str, list[str]] | None:
-    """Return the class of each file by its folders, "" for none of them; None if the rows are no files."""
+    """Return the class of each file from its folders, "" if there is none; None if the rows are not files."""
     if list(frame.columns) != ["file"] or not data.spec.num_classes:
         return None
     classes, (target,) = set(data.class_labels()), data.target_labels()
@@ -135,7 +135,7 @@ def _classes_by_folder(frame: pd.DataFrame, data: Benchmark) -> dict[str, list[s
 
 
 def input_cells(frame: pd.DataFrame, names: Sequence[str], source: str, purpose: str) -> dict[str, list[str]]:
-    """Return the texts of some columns by their names."""
+    """Return the texts of some columns by name."""
     header = [str(name) for name in frame.columns]
     places = {name: find_column(source, header, name) for name in names}
     absent = [name for name, place in places.items() if place is None]
@@ -149,7 +149,7 @@ def input_cells(frame: pd.DataFrame, names: Sequence[str], source: str, purpose:
 
 
 def _decimal_commas(columns: Mapping[str, Sequence[str]], separator: str) -> bool | None:
-    """Return whether numbers have decimal commas, as in training; None as long as no cell decides it."""
+    """Return whether numbers have decimal commas, as in training; None until a cell decides it."""
     cells = [cell for column in columns.values() for cell in column]
     if has_decimal_commas(cells):
         return separator != ","
@@ -169,7 +169,7 @@ def _labelled(
         logged = np.flatnonzero(spec.log10_targets)
         names = data.target_labels()
         faults += [
-            (row, f"target {names[place]!r} is not above 0, so that it has no log10", columns[names[place]][row])
+            (row, f"target {names[place]!r} is not above 0, so it has no log10", columns[names[place]][row])
             for place in logged.tolist()
             for row in np.flatnonzero(values[:, place] <= 0).tolist()
         ]
@@ -185,16 +185,16 @@ def _labelled(
 
 
 def is_graph(thing: Any) -> bool:
-    """Return whether this is PyG's `Data` or a networkx graph, without an import of networkx."""
+    """Return whether this is PyG's `Data` or a networkx graph, without importing networkx."""
     return isinstance(thing, Data) or (hasattr(thing, "number_of_nodes") and hasattr(thing, "adjacency"))
 
 
 def read_graphs(graphs: Sequence[Any], spec: BenchmarkSpec, size: int) -> Iterator[InputPart]:
-    """Read graphs in parts of `size`; one that does not fit the specification is a problem of its row.
+    """Read graphs in parts of `size`; one that does not match the specification is a problem of its row.
 
-    Fields of `Data` and networkx graphs have the names of a batch: `x`, `x_dense`, `pos`, `edge_attr`, `edge_dense`;
-    `x` and `edge_attr` of real numbers are read as `x_dense` and `edge_dense`. An edge of an undirected networkx graph
-    counts in both directions.
+    Fields of `Data` and networkx graphs have the same names as in a batch: `x`, `x_dense`, `pos`, `edge_attr`,
+    `edge_dense`; `x` and `edge_attr` of real numbers are read as `x_dense` and `edge_dense`. An edge of an undirected
+    networkx graph counts in both directions.
     """
     for number, thing in enumerate(graphs):
         if not is_graph(thing):
@@ -207,7 +207,7 @@ def read_graphs(graphs: Sequence[Any], spec: BenchmarkSpec, size: int) -> Iterat
 
 
 def _fields(spec: BenchmarkSpec, graph: Any) -> dict[str, Any] | str:
-    """Return the fields of the specification for `GraphTable.from_graphs`, or why the graph does not fit it."""
+    """Return the fields of the specification for `GraphTable.from_graphs`, or why the graph does not match it."""
     try:
         data = graph if isinstance(graph, Data) else from_networkx(graph)
         check_single(data, "the input")

@@ -32,10 +32,10 @@ def make_table(
     """Build a table of G graphs.
 
     Args:
-        columns: name -> rows of all graphs, one after the other, and their axis; `edge_index` numbers nodes within
+        columns: name -> (rows of all graphs, one after the other, and their axis); `edge_index` numbers nodes within
             their graph.
-        num_nodes: per graph `[G]`.
-        num_edges: per graph `[G]`; None for graphs without edges, which get an empty `edge_index`.
+        num_nodes: nodes per graph `[G]`.
+        num_edges: edges per graph `[G]`; None for graphs without edges, which get an empty `edge_index`.
 
     Examples:
         >>> make_table({"x": (np.array([[5], [6], [7]]), "node")}, np.array([1, 2])).batch([1]).x
@@ -52,7 +52,7 @@ def make_table(
 
 
 def check_rows(expected: Sequence[int], found: Sequence[int], what: str, of_each: str) -> None:
-    """Hold graph for graph: rows that one lacks and another has too many would all be shifted."""
+    """Check row counts graph by graph: if one graph lacked rows and another had too many, all between would shift."""
     for number, (one, other) in enumerate(zip(expected, found, strict=True)):
         if one != other:
             raise ValueError(f"graph {number} of these has {one} {what} and {other} {of_each}")
@@ -68,8 +68,8 @@ def tables_in_parts(
 ) -> Iterator[GraphTable]:
     """Convert the graphs of a published file to tables, some at a time.
 
-    `place` of the graphs stands in errors in front of their numbers, `owner` is that of the format, and `name` is shown
-    beside the progress bar.
+    Errors have `place` before the numbers of graphs; `owner` is the owner of the format, and `name` is shown next to
+    the progress bar.
 
     Raises:
         CorruptData: names the graphs that cannot be converted.
@@ -81,17 +81,17 @@ def tables_in_parts(
         first = number * size
         with foreign(f"{place} graphs {first} to {first + len(part) - 1}", is_not=f"are not what {owner} holds"):
             table = convert(part)
-        yield table  # outside of `foreign`, which would take errors of whoever reads on for damage of the file
+        yield table  # outside of `foreign`, which would report errors of the consumer as damage of the file
 
 
 def read_columns(file: Path | IO[bytes], columns: Mapping[str, type]) -> pd.DataFrame:
-    """Read columns of a published CSV file by their types; a number may be empty. Call it within `foreign`."""
+    """Read columns of a published CSV file with their types; a number may be empty. Call it within `foreign`."""
     numbers = {name: [""] for name, kind in columns.items() if kind is not str}
     return pd.read_csv(
         file,
         usecols=list(columns),
         dtype=dict(columns),
-        index_col=False,  # else all cells shift where rows are longer than the header
+        index_col=False,  # else all cells shift if rows are longer than the header
         keep_default_na=False,
         na_values=numbers,
     )
@@ -99,6 +99,6 @@ def read_columns(file: Path | IO[bytes], columns: Mapping[str, type]) -> pd.Data
 
 @cache
 def published_sets(module: str) -> pd.DataFrame:
-    """Load OGB's own table of its sets, a column each, of a module such as `graphproppred`."""
+    """Load OGB's own table of data sets, one per column, from a module such as `graphproppred`."""
     package = importlib.import_module(f"ogb.{module}")
     return pd.read_csv(Path(str(package.__file__)).with_name("master.csv"), index_col=0, keep_default_na=False)

@@ -1,6 +1,6 @@
 """Define the classes that plug-ins subclass and that the packages of graphbench pass to each other.
 
-Names are listed in `__init__.pyi` and loaded on first use, so that `BenchmarkSpec` can be had without torch.
+Names are listed in `__init__.pyi` and loaded on first use, so that importing `BenchmarkSpec` does not import torch.
 """
 
 import lazy_loader

@@ -1,4 +1,4 @@
-"""Contract of an architecture: a batch in, node, edge and graph representations out."""
+"""Contract of an architecture: it maps a batch to node, edge and graph representations."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ class Representation:
         node: `[num_nodes, dim]`.
         edge: `[num_edges, edge_dim]`, from architectures that update edges.
         graph: `[num_graphs, dim]`, from architectures with a graph token; else the head pools `node`.
-        tokens: `[num_tokens, dim]` beside the nodes (substructures, virtual nodes), with `tokens_batch`.
+        tokens: `[num_tokens, dim]` in addition to the nodes (substructures, virtual nodes), with `tokens_batch`.
         tokens_batch: graph of each extra token `[num_tokens]`.
-        penalty: scalar that is added to the loss while training, such as a regulariser of what the model computes; a
-            mean over graphs or nodes, so that it does not grow with the batch. Several processes average theirs.
+        penalty: scalar that is added to the training loss, such as a regulariser on the model's activations; a
+            mean over graphs or nodes, so that it does not grow with the batch. It is averaged over processes.
 
     Examples:
         >>> import torch
@@ -55,7 +55,7 @@ class Representation:
     penalty: Tensor | None = None
 
     def check(self, batch: GraphBatch, dim: int, edge_dim: int | None = None) -> None:
-        """Raise `BadInput` unless all parts have the shapes above; edges of any width where `edge_dim` is None.
+        """Raise `BadInput` unless all parts have the shapes above; edges may have any width if `edge_dim` is None.
 
         Only shapes are read, so there is no host-device sync.
 
@@ -84,14 +84,14 @@ class Representation:
 
 
 def check_common_options(options: Mapping[str, Any]) -> None:
-    """Refuse values out of range of options that mean the same in every model.
+    """Refuse out-of-range values of options that have the same meaning in every model.
 
     `dim`, `hidden_dim`, `num_layers`, `num_heads` and `ffn_dim` are integers of at least 1; `dropout` and names that
     end in `_dropout` or `_drop` are probabilities below 1. PyTorch accepts some other values and fails in the first
     step, or trains something else.
 
     Args:
-        options: name -> value; values that are no numbers are left to the model.
+        options: name -> value; values that are not numbers are left to the model.
 
     Raises:
         BadInput: names the option, the value and the range.
@@ -112,7 +112,7 @@ def check_common_options(options: Mapping[str, Any]) -> None:
 
 
 def _checked(construct: Callable[..., None]) -> Callable[..., None]:
-    """Wrap a constructor so that it begins with `check_common_options`."""
+    """Wrap a constructor so that it first calls `check_common_options`."""
     signature = inspect.signature(construct)
 
     @functools.wraps(construct)
@@ -128,7 +128,7 @@ def _checked(construct: Callable[..., None]) -> Callable[..., None]:
 
 
 class _ChecksOptions(nn.Module):
-    """Module whose constructor begins with `check_common_options`."""
+    """Module whose constructor first calls `check_common_options`."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         """Wrap the constructor of a subclass."""
@@ -141,7 +141,7 @@ class _ChecksOptions(nn.Module):
 class PositionalEncoder(_ChecksOptions):
     """Compute features `[num_nodes, dim]` from encodings in the batch, or from the graph itself.
 
-    Subclasses set `dim` and `encodings` (what the data must prepare) in `__init__` and implement `forward`.
+    Subclasses set `dim` and `encodings` (those that the data must prepare) in `__init__` and implement `forward`.
 
     Examples:
         >>> import torch
@@ -181,7 +181,7 @@ class PositionalEncoder(_ChecksOptions):
     def precompute(self, batch: GraphBatch, generator: torch.Generator | None = None) -> dict[str, Any]:
         """Compute fields for `forward`, which computes them itself if they are missing; see `Architecture.precompute`.
 
-        Names of fields contain the options that they depend on: a model may have several encoders of a class.
+        Field names include the options that the fields depend on: a model may have several encoders of one class.
         """
         return {}
 
@@ -191,9 +191,9 @@ class PositionalEncoder(_ChecksOptions):
 
 
 class Architecture(_ChecksOptions):
-    """Base of all architectures.
+    """Base class of all architectures.
 
-    A subclass takes the specification first and keyword options after it, each typed, with the paper's default:
+    A subclass accepts the specification first and then keyword options, each typed, with the paper's default:
 
         class MyModel(Architecture):
             def __init__(self, spec: BenchmarkSpec, hidden_dim: int = 64, num_layers: int = 4) -> None:
@@ -201,15 +201,15 @@ class Architecture(_ChecksOptions):
 
     Options that `check_common_options` knows are checked before the constructor runs.
 
-    A line of the docstring gives time and memory of a training step up to constants, with default options, without
-    weights, gradients and encodings; `speed/growth.py` compares it with measurements. B graphs of N nodes and E edges,
-    D the largest degree; L layers, H heads, d the width; m what is sampled, learned or kept of a graph or channel
-    (samples, points, inducing and packed tokens, states), k neighbours or hops:
+    One line of the docstring gives time and memory of a training step up to constants, with default options, without
+    weights, gradients and encodings; `speed/growth.py` compares it with measurements. B is the number of graphs, each
+    with N nodes and E edges, D the largest degree, L the layers, H the heads, d the width, m the samples, points,
+    inducing tokens, packed tokens or states per graph or channel, and k the neighbours or hops:
 
         Time and memory: `B L (N d^2 + N^2 (d + H))`, `B L (N d + H N^2)`.
 
     Args:
-        spec: the benchmark's description, all that a model knows of its data.
+        spec: the benchmark's description, all that a model knows about its data.
         dim: width of the representation that `forward` returns.
 
     Examples:
@@ -226,21 +226,21 @@ class Architecture(_ChecksOptions):
         ((), 8)
     """
 
-    #: Encodings this architecture reads from the batch itself, beside those of its positional encoders.
+    #: Encodings this architecture reads from the batch itself, in addition to those of its positional encoders.
     encodings: tuple[Encoding, ...] = ()
-    #: Width of the representation of edges that `forward` returns; 0 where it returns none.
+    #: Width of the edge representation that `forward` returns; 0 if it returns none.
     edge_dim: int = 0
     #: Why a training step forces a host-device sync, such as a draw that decides shapes; "" if it does not.
     waits_for_device: str = ""
-    #: Numbers the models of this process; copies of a model and forked workers share its number.
+    #: Counter of the models in this process; copies of a model and forked workers share its number.
     _numbers = itertools.count()
 
     def __init__(self, spec: BenchmarkSpec, dim: int) -> None:
         super().__init__()
         if not isinstance(spec, BenchmarkSpec):
             raise BadInput(
-                f"{type(self).__name__} must hand the specification that it gets to super().__init__(spec, dim), but "
-                f"handed on {type(spec).__name__}."
+                f"{type(self).__name__} must pass the specification that it gets to super().__init__(spec, dim), but "
+                f"passed {type(spec).__name__}."
             )
         check_range("dim", dim, at_least=1, whole=True)
         self.spec = spec
@@ -262,9 +262,9 @@ class Architecture(_ChecksOptions):
             self._check_fields(batch)
         if self.precomputes:  # does nothing if the loader's workers did it
             batch = self.precomputed(batch, torch.default_generator if self.training else None)
-        if torch.compiler.is_compiling():  # a program has no copies, and would be made anew for other sizes
+        if torch.compiler.is_compiling():  # a program has no copies, and would be recompiled for other sizes
             return super().__call__(batch)  # type: ignore[no-any-return]
-        # A shallow copy: heads, losses and diagnostics read the caller's batch, whatever `forward` assigns to its own.
+        # A shallow copy: heads, losses and diagnostics read the caller's batch, whatever `forward` assigns to its copy.
         representation: Representation = super().__call__(copy.copy(batch))
         self._check(representation, batch)
         return representation
@@ -280,27 +280,27 @@ class Architecture(_ChecksOptions):
             representation.check(batch, self.dim, self.edge_dim or None)
             weights = list(self.parameters()) if representation.node.dtype == torch.float64 else []
             if weights and all(weight.dtype != torch.float64 for weight in weights):
-                raise BadInput("node is of float64, and no weight of the model; a number of NumPy makes it so.")
+                raise BadInput("node is float64, but no weight of the model is; a NumPy number converts it.")
         except BadInput as error:
             raise BadInput(f"{forward}: {error}") from error
 
     def _check_fields(self, batch: GraphBatch) -> None:
-        """Refuse a batch without the fields of encodings: its benchmark was not told to prepare them."""
+        """Refuse a batch without the fields of encodings: its benchmark was not asked to prepare them."""
         if self._fields is None:  # once, not in every step
             self._fields = tuple(name for encoding in self.required_encodings() for name in encoding.layout)
         if any(name not in batch for name in self._fields):
             check_encoded(batch, self)
 
     def precompute(self, batch: GraphBatch, generator: torch.Generator | None = None) -> dict[str, Any]:
-        """Compute further fields for `forward` that depend on no weights: samples, lists of pairs.
+        """Compute further fields for `forward` that do not depend on weights: samples, lists of pairs.
 
-        For fields whose size depends on numbers, which would force a host-device sync in `forward`. Workers of the
-        loader call this on batches on the CPU, so it must not read parameters or buffers, which may be on another
+        Use it for fields whose size depends on values, which would force a host-device sync in `forward`. The loader's
+        workers call it on batches on the CPU, so it must not read parameters or buffers, which may be on another
         device. For any other batch it runs before `forward`, on the device of the batch.
 
         Args:
-            batch: the graphs; read its structure alone, features may still change before `forward`.
-            generator: on the CPU, for random choices in training; the loader seeds it by seed, epoch and graphs. None
+            batch: the graphs; read only their structure, since features may still change before `forward`.
+            generator: on the CPU, for random choices in training; the loader seeds it from seed, epoch and graphs. None
                 in evaluation, which is deterministic.
 
         Returns:
@@ -314,8 +314,8 @@ class Architecture(_ChecksOptions):
         return bool(self._precomputing_parts())
 
     def _precomputing_parts(self) -> tuple[Architecture | PositionalEncoder, ...]:
-        # At the first use: a subclass adds its parts after this constructor. Not a `cached_property`, which takes a
-        # lock before Python 3.12, a graph break of `torch.compile(model)`.
+        # At first use: a subclass adds its parts after this constructor. Not a `cached_property`: before Python 3.12
+        # it acquires a lock, a graph break for `torch.compile(model)`.
         if self._precomputing is None:
             parts = [part for part in self.modules() if isinstance(part, (Architecture, PositionalEncoder))]
             defaults = Architecture.precompute, PositionalEncoder.precompute
@@ -334,7 +334,7 @@ class Architecture(_ChecksOptions):
             >>> model.precomputed(tiny_batch(model)).most_edges > 0
             True
         """
-        # By model, since another model of the class may have other options; by mode, since training is random.
+        # Per model, since another model of the class may have other options; per mode, since training is random.
         mark = f"model {self._number}, {'evaluation' if generator is None else 'training'}"
         if batch.get("precomputed_for", None) == mark:
             return batch
@@ -346,20 +346,20 @@ class Architecture(_ChecksOptions):
         return prepared
 
     def forward(self, batch: GraphBatch) -> Representation:
-        """Compute the representations of a batch; that of a graph must not depend on the rest of the batch."""
+        """Compute the representations of a batch; a graph's must not depend on the rest of the batch."""
         raise BadInput(f"{type(self).__name__} must define forward(batch) -> Representation.")
 
     def node_steps(self) -> Sequence[NodeStep]:
-        """Split `forward` into steps from nodes to nodes, to evaluate a graph larger than memory.
+        """Split `forward` into steps from nodes to nodes, to evaluate a graph that does not fit into memory.
 
-        Each step runs over blocks of nodes before the next step begins. Its batch has the nodes of a block, all edges
-        to them, the sources of these edges (perhaps several times), the mask `asked` of the block, and `ptr` of the
-        whole graph. A step returns new states of the block's nodes (further rows are dropped), which may depend only on
+        Each step runs over all blocks of nodes before the next step begins. Its batch has the nodes of a block, all
+        edges to them, the sources of these edges (possibly repeated), the mask `asked` of the block, and `ptr` of the
+        whole graph. A step returns new states of the block's nodes (other rows are dropped), which may depend only on
         incoming edges and the states of their sources. The first step sees features of nodes, but no states or edges;
         the others see states, edges and their features. After the last step `x` is `Representation.node`.
 
         Returns:
-            The steps; none if there are no such steps, as with attention among all nodes.
+            The steps; empty if `forward` cannot be split, as with attention among all nodes.
         """
         return ()
 
@@ -368,7 +368,7 @@ class Architecture(_ChecksOptions):
         return merge_encodings(declared_encodings(self))
 
     def parameter_groups(self) -> Sequence[dict[str, Any]]:
-        """Return parameter groups with options of their own (`lr_scale`, `weight_decay`, ...) for the optimizer.
+        """Return parameter groups with separate options (`lr_scale`, `weight_decay`, ...) for the optimizer.
 
         Other parameters train with the optimizer's defaults.
         """

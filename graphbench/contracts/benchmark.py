@@ -1,4 +1,4 @@
-"""Contract of a benchmark: a static specification and, later, batches."""
+"""Contract of a benchmark: a static specification and, after setup, batches."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
 
-#: Takes the number of a part's first row in an input, from 0, and tells whether its graphs are needed.
+#: Maps the number of a part's first row in an input, from 0, to whether its graphs are needed.
 Wanted = Callable[[int], bool]
 
 
 @dataclass
 class InputPart:
-    """Some rows of an input that nobody trained on, in their order, and a graph for each that can be used.
+    """Some rows of a new input, in order, and a graph for each usable row.
 
     Args:
-        frame: the rows with the columns they came with, indexed from 0; without columns for graphs from Python.
-        table: graphs as `Benchmark.tables` has them, but without targets and encodings.
+        frame: the rows with the columns of the input, indexed from 0; without columns for graphs from Python.
+        table: graphs in the format of `Benchmark.tables`, but without targets and encodings.
         rows: row of `frame` that each graph belongs to `[graphs]`, ascending.
         problems: row of `frame` -> why it has no graph, in words; every row is in `rows` or here.
-        node_names: row of `frame` -> what the input calls the nodes of its graph, in their order; None where it numbers
-            them, for all parts of an input alike.
-        remarks: row of `frame` -> what of it the graph does not show, in words; None where the benchmark has no such
-            remarks, for all parts of an input alike.
+        node_names: row of `frame` -> the input's names for the nodes of its graph, in order; None if it numbers
+            them, the same for all parts of an input.
+        remarks: row of `frame` -> what the graph does not represent of it, in words; None if the benchmark has no such
+            remarks, the same for all parts of an input.
 
     Examples:
         >>> import pandas as pd, torch
@@ -58,14 +58,14 @@ class InputPart:
 
 @dataclass(frozen=True)
 class Baseline:
-    """A simple model that stands beside a network's.
+    """Predictions of a simple model, to compare with a network's.
 
     Args:
-        predictions: split ("val", "test") -> predictions in the rows of its targets, as `Task.predict` has them:
+        predictions: split ("val", "test") -> predictions in the rows of its targets, as `Task.predict` returns them:
             numbers in the targets' units `[rows, T]`, probabilities of classes `[rows, C]`, of labels `[rows, T]`.
-            A row of NaN alone was not predicted, and is not scored.
-        seconds: to compute features, fit and predict; None where nobody measured them.
-        note: what part of the data was used, where it was not all.
+            A row of only NaN was not predicted, and is not scored.
+        seconds: to compute features, fit and predict; None if not measured.
+        note: which part of the data was used, if not all.
 
     Examples:
         >>> import numpy as np
@@ -79,10 +79,10 @@ class Baseline:
 
 
 class Benchmark(pl.LightningDataModule):
-    """Base of all benchmarks.
+    """Base class of all benchmarks.
 
-    `spec` is a class attribute where it never changes, else a property that depends on options alone, never on data.
-    After `setup`, `tables` holds the splits "train", "val" and "test"; `predict_split` names the one that
+    `spec` is a class attribute if it never changes, else a property that depends only on options, never on data.
+    After `setup`, `tables` contains the splits "train", "val" and "test"; `predict_split` names the one that
     `predict_dataloader` reads.
 
     Examples:
@@ -100,7 +100,7 @@ class Benchmark(pl.LightningDataModule):
         self.encodings: tuple[Encoding, ...] = ()
 
     def require(self, encodings: Iterable[Encoding]) -> None:
-        """Ask for encodings (an architecture's `required_encodings()`) before the data are prepared."""
+        """Request encodings (an architecture's `required_encodings()`) before the data are prepared."""
         if "encodings" not in vars(self):
             raise BadInput(f"{type(self).__name__} must call super().__init__() in its constructor.")
         self.encodings = merge_encodings((*self.encodings, *encodings))
@@ -110,11 +110,11 @@ class Benchmark(pl.LightningDataModule):
         """Download or generate, encode, and fill the store, once per machine."""
 
     def dataset(self, split: Split, transform: Callable[[Data], Data] | None = None) -> GraphDataset:
-        """Return a split as a data set of PyG with the required encodings; prepares missing data.
+        """Return a split as a PyG data set with the required encodings; prepare missing data.
 
         Args:
             split: train, val or test.
-            transform: applied to a graph at each access.
+            transform: applied to a graph on each access.
 
         Raises:
             BadInput: there is no such split.
@@ -129,11 +129,11 @@ class Benchmark(pl.LightningDataModule):
         """Name the graphs of a split in predictions, by row."""
 
     def node_names(self, split: str) -> Sequence[Sequence[str]] | None:
-        """Return what the source calls the nodes of each graph of a split, by row; None where it numbers them."""
+        """Return the source's names for the nodes of each graph of a split, by row; None if it numbers them."""
         return None
 
     def is_empty(self, split: str) -> bool:
-        """Return whether a split has no row that is trained on or scored; needs open data."""
+        """Return whether a split has no row to train on or to score; needs open data."""
         return False
 
     def require_rows(self, split: str) -> None:
@@ -148,7 +148,7 @@ class Benchmark(pl.LightningDataModule):
             raise BadInput(f"{self.spec.name} has no {words} part here (data.fractions): there is no row in it.{hint}")
 
     def baselines(self) -> dict[str, dict[str, dict[str, float]]]:
-        """Scores of models of one's own to show beside a network's; none by default, see `baseline_predictions`.
+        """Return scores of other models to show next to a network's; none by default, see `baseline_predictions`.
 
         Returns:
             Name -> split -> metric as it is logged ("test/MAE") -> value.
@@ -156,13 +156,13 @@ class Benchmark(pl.LightningDataModule):
         return {}
 
     def fold_options(self, count: int) -> list[dict[str, Any]]:
-        """Options of this benchmark that make each of `count` folds test in turn.
+        """Return options of this benchmark that make each of `count` folds the test split in turn.
 
         Args:
-            count: folds, three or more.
+            count: number of folds, three or more.
 
         Raises:
-            BadInput: the split is fixed, or has another number of folds; says what would be right.
+            BadInput: the split is fixed, or has another number of folds; says what would be valid.
         """
         raise BadInput(
             f"--folds {count}: {self.spec.name} has a fixed split, on which its scores are compared. Molecules and "
@@ -170,70 +170,70 @@ class Benchmark(pl.LightningDataModule):
         )
 
     def check_source(self) -> None:
-        """Refuse options that contradict the heading of a user's files, such as a misspelt target; reads no rows.
+        """Refuse options that contradict the header of a user's files, such as a misspelt target; read no rows.
 
-        Commands that plan many trainings call it once, before the first of them. Nothing to check by default.
+        Commands that plan many training runs call it once, before the first run. By default it checks nothing.
 
         Raises:
-            BadInput: names the option and what the file has.
+            BadInput: names the option and what the file contains.
         """
 
     def check_split_seed(self) -> None:
-        """Refuse seeds of the split that change nothing.
+        """Refuse seeds of the split that have no effect.
 
         Raises:
-            BadInput: says why, and what would be right.
+            BadInput: says why, and what would be valid.
         """
 
     def baseline_predictions(self) -> dict[str, Baseline]:
-        """Fit simple models on the training split, to be scored as the network is.
+        """Fit simple models on the training split, to be scored like the network.
 
         Returns:
-            Name -> predictions of val and test, and their cost.
+            Name -> predictions for val and test, and their cost.
         """
         return {}
 
-    # -- inputs that nobody trained on: none of it needs the benchmark's own data ---------------------------------
+    # -- new inputs: none of it needs the benchmark's own data unless stated ---------------------------------------
 
     def read_input(self, source: str, column: str | None = None, size: int = 1024) -> Iterator[InputPart]:
-        """Read a file or folder of a user, part by part, with the features that training graphs have.
+        """Read a user's file or folder, part by part, with the features that training graphs have.
 
-        A benchmark whose data a user can have defines this; it need not open its own data for it.
+        A benchmark for which users can have data defines this; it need not open its own data for it.
 
         Args:
             source: a path, or "-" for standard input.
-            column: which column holds what is read, for sources with columns; the benchmark's own choice if None.
-            size: rows per part at most.
+            column: name of the column to read, for sources with columns; the benchmark's default if None.
+            size: maximum rows per part.
 
         Raises:
-            BadInput: this benchmark, or these options of it, cannot read new inputs; or the source as a whole is not
-                what it reads. Single rows that cannot be used are told in the parts.
+            BadInput: this benchmark, or this configuration of it, cannot read new inputs; or the source as a whole
+                cannot be read. The parts report single rows that cannot be used.
         """
-        python = " In Python, graphbench.load(RUN).predict takes graphs of PyG and networkx with its fields."
+        python = " In Python, graphbench.load(RUN).predict accepts graphs of PyG and networkx with its fields."
         raise BadInput(
             f"{self.spec.name} cannot read new inputs: it has no reader for files. `graphbench predict --split test` "
             f"predicts its own graphs.{python if getattr(self, 'takes_graphs', False) else ''}"
         )
 
     def read_chosen(self, source: str, column: str | None, wanted: Wanted) -> Iterator[InputPart]:
-        """Read as `read_input`, for a caller who needs the graphs of some parts only.
+        """Read like `read_input`, for a caller that needs the graphs of only some parts.
 
-        `wanted` tells by the number of a part's first row whether its graphs are needed. A reader that overrides this
-        does not make the other graphs: their parts have a `frame` of the same length, and neither graphs nor problems.
-        By default all graphs are made.
+        `wanted` says, given the number of a part's first row, whether its graphs are needed. A reader that overrides
+        this skips the other graphs: their parts have a `frame` of the same length, and neither graphs nor problems.
+        By default all graphs are built.
         """
         return self.read_input(source, column)
 
     def input_recipe(self) -> tuple[Any, ...] | None:
-        """Return what decides how `read_input` and `read_objects` read; equal for benchmarks that read alike.
+        """Return what determines how `read_input` and `read_objects` read; equal for benchmarks that read alike.
 
-        Several models then take what one of them has read. None, the default, where only this object reads so. A
-        subclass whose reader depends on further options adds them.
+        Several models can then share an input that is read once. None, the default, if only this object reads it this
+        way. A subclass whose reader depends on further options adds them.
         """
         return None
 
     def read_labelled(self, source: str, column: str | None = None, size: int = 1024) -> Iterator[InputPart]:
-        """Read a user's file as `read_input` does, with its labels in the column `y` of the tables.
+        """Read a user's file like `read_input`, with its labels in the column `y` of the tables.
 
         A graph without a label has NaN there, or -1 for a class; a label that cannot be read is a problem of its row.
 
@@ -243,27 +243,27 @@ class Benchmark(pl.LightningDataModule):
         raise BadInput(f"{self.spec.name} cannot score new inputs: it reads no labels from files.")
 
     def input_texts(self, part: InputPart, column: str | None = None) -> list[str] | None:
-        """Return the texts that the graphs of a part were made of, such as SMILES, one a graph; None without texts."""
+        """Return the texts that the graphs of a part were built from, such as SMILES, one per graph; None without."""
         return None
 
     def baseline_answers(self, count: int, texts: Sequence[str] | None = None) -> dict[str, np.ndarray]:
-        """Return what the models of `baseline_predictions` say of new rows; needs the benchmark's own data.
+        """Return predictions of the models of `baseline_predictions` for new rows; needs the benchmark's own data.
 
         Args:
-            count: rows with a target.
-            texts: of the rows, see `input_texts`.
+            count: number of rows with a target.
+            texts: texts of the rows, see `input_texts`.
         """
         return {}
 
     def seen_in_training(self, texts: Sequence[str]) -> np.ndarray | None:
-        """Return which new graphs equal a training graph, bool `[texts]`; None where the benchmark cannot tell.
+        """Return which new graphs equal a training graph, bool `[texts]`; None if the benchmark cannot tell.
 
         It needs the benchmark's own data.
         """
         return None
 
     def training_distances(self, graphs: str | Sequence[str]) -> np.ndarray | None:
-        """Return how far graphs are from the nearest training graph, 0 to 1 `[graphs]`; None where nobody can tell.
+        """Return the distance of graphs to the nearest training graph, 0 to 1 `[graphs]`; None if unknown.
 
         It needs the benchmark's own data.
 
@@ -273,15 +273,15 @@ class Benchmark(pl.LightningDataModule):
         return None
 
     def read_objects(self, objects: Sequence[Any], size: int = 1024) -> Iterator[InputPart]:
-        """As `read_input`, for Python objects: graphs of PyG and networkx, and what the benchmark's inputs are.
+        """Read like `read_input`, but Python objects: graphs of PyG and networkx, and the benchmark's kind of input.
 
         Raises:
-            BadInput: this benchmark takes none, or an object is of another kind.
+            BadInput: this benchmark accepts none, or an object is of another kind.
         """
-        raise BadInput(f"{self.spec.name} cannot take new inputs in Python.")
+        raise BadInput(f"{self.spec.name} accepts no new inputs in Python.")
 
     def target_labels(self) -> tuple[str, ...]:
-        """Name each target in the columns of predictions; one word for a classification, and for links."""
+        """Name each target in the columns of predictions; a single name for a classification, and for links."""
         if self.spec.num_classes is not None:
             return ("class",)
         if self.spec.kind == "ranking":
@@ -289,7 +289,7 @@ class Benchmark(pl.LightningDataModule):
         return self.spec.target_names or tuple(str(number) for number in range(self.spec.num_targets))
 
     def class_labels(self) -> tuple[str, ...]:
-        """Name each class of a classification; their numbers where the specification has no names."""
+        """Name each class of a classification; use their numbers if the specification has no names."""
         return self.spec.target_names or tuple(str(number) for number in range(self.spec.num_classes or 0))
 
     def value_words(self, feature: str, value: int) -> str:
@@ -302,12 +302,12 @@ class Benchmark(pl.LightningDataModule):
         return f"{feature} {value}"
 
     def fingerprint(self) -> dict[str, Any]:
-        """Identify the data, once they are set up: JSON values by which a run knows them again; empty where unknown.
+        """Identify the data after setup: JSON values by which a run recognises them; empty if unknown.
 
         Returns:
-            `source`: a mapping of what decides about the graphs; `splits`: number of `graphs` and a checksum of their
-            `content` for each split; `batches`, where there are some: a mapping of options that decide what becomes of
-            these graphs on their way to the model.
+            `source`: a mapping of what determines the graphs; `splits`: number of `graphs` and a checksum of their
+            `content` for each split; `batches`, if any: a mapping of options that determine how these graphs change on
+            their way to the model.
         """
         return {}
 

@@ -1,8 +1,8 @@
-"""Compute in float64 where the device has it, and do without on Apple's GPUs, which have none.
+"""Compute in float64 on devices that support it, and without it on Apple's GPUs, which do not.
 
-They also lack a few operations of PyTorch, those of segments and of compressed sparse rows. Everything that computes in
-float64 asks here, so that one rule holds: on such a device it is done on the CPU where the digits count, and in float32
-where they do not.
+Apple's GPUs also lack a few operations of PyTorch, those on segments and on compressed sparse rows. All code that
+computes in float64 uses this module, so that one rule applies: on such a device, use the CPU if the precision matters,
+and float32 if it does not.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ __all__ = ["as_double", "is_apple", "widest_dtype"]
 
 logger = logging.getLogger(__name__)
 
-#: PyTorch's types of such devices.
+#: PyTorch's device types of Apple's GPUs.
 _APPLE = {"mps"}
-#: Message of a benchmark that needs it.
+#: Error message of a benchmark that needs float64.
 NO_FLOAT64 = (
-    "{name}: float32 cannot tell its targets apart, and an Apple GPU has no float64. Take --trainer.accelerator cpu."
+    "{name}: float32 cannot distinguish its targets, and an Apple GPU has no float64. Use --trainer.accelerator cpu."
 )
 
 
@@ -35,9 +35,9 @@ def is_apple(device: torch.device) -> bool:
 
 
 def choose_accelerator(accelerator: str) -> str:
-    """Return the accelerator for a configured one: `auto` is the processor of a Mac, whose GPU has to be asked for.
+    """Return the accelerator for a configured one: on a Mac `auto` is the CPU, and its GPU must be requested.
 
-    Lightning would take the GPU, on which no score of ours was computed and nothing timed.
+    Lightning would select the GPU, on which none of our scores were computed and nothing was timed.
 
     Examples:
         >>> choose_accelerator("mps")
@@ -45,12 +45,12 @@ def choose_accelerator(accelerator: str) -> str:
     """
     if accelerator != "auto" or not torch.backends.mps.is_available():
         return accelerator
-    logger.info("auto takes the processor of this Mac; --trainer.accelerator mps takes its GPU, see docs/how-to/gpu.md")
+    logger.info("auto uses the processor of this Mac; --trainer.accelerator mps uses its GPU, see docs/how-to/gpu.md")
     return "cpu"
 
 
 def as_double(tensor: Tensor) -> Tensor:
-    """Convert a tensor to float64, which autocast leaves alone; on the CPU where the device has none."""
+    """Convert a tensor to float64, which autocast does not change; on the CPU if the device does not support it."""
     return (tensor.cpu() if is_apple(tensor.device) else tensor).double()
 
 

@@ -20,7 +20,7 @@ from graphbench.errors import BadInput
 
 Graphs = TypeVar("Graphs", bound=Data)
 
-#: Fields that encodings may read besides edges, if a batch has them -> their axes.
+#: Fields that encodings may read in addition to edges, if a batch has them -> their axes.
 _READ = {"x": NODE, "x_dense": NODE, "pos": NODE, "edge_attr": EDGE, "edge_dense": EDGE}
 
 
@@ -30,7 +30,7 @@ class Encoded:
 
     Args:
         columns: field name -> tensor with the rows of its axis, graph after graph.
-        ptr: `[G + 1]` first rows for every axis that the encoding itself adds.
+        ptr: `[G + 1]` first rows for every axis that the encoding adds.
 
     Examples:
         >>> import torch
@@ -43,10 +43,10 @@ class Encoded:
 
 
 class Encoding(ABC):
-    """Pre-computed features of graphs.
+    """Precomputed features of graphs.
 
-    Subclasses are small objects with options in `__init__`; `parameters()` and `version` key the store, so two
-    encodings with equal names, versions and parameters must compute equal tensors.
+    Subclasses are small objects with options in `__init__`. Their name, `parameters()` and `version` are the key in the
+    store, so two encodings with equal names, versions and parameters must compute equal tensors.
 
     Examples:
         >>> import torch
@@ -72,39 +72,39 @@ class Encoding(ABC):
             cls.name = cls.__name__
 
     def parameters(self) -> dict[str, Any]:
-        """Return the options that change the result, as JSON values: by default all, as attributes of their names.
+        """Return the options that change the result, as JSON values: by default all, from attributes of these names.
 
         Raises:
             BadInput: an option is not an attribute, so that the class must define this method.
         """
         options = inspect.signature(type(self)).parameters
-        attributes = vars(self)  # not `name` or `layout` of the class
+        attributes = vars(self)  # without the class's `name` and `layout`
         if missing := [name for name in options if name not in attributes]:
-            raise BadInput(f"{self.name} must define parameters(): its option {missing[0]} is no attribute.")
+            raise BadInput(f"{self.name} must define parameters(): its option {missing[0]} is not an attribute.")
         return {name: attributes[name] for name in options}
 
     @property
     @abstractmethod
     def layout(self) -> Mapping[str, Column]:
-        """Return how the fields of a batch with this encoding batch, by name."""
+        """Return the layout of this encoding's fields, which says how they batch, by name."""
 
     @abstractmethod
     def compute(self, graphs: GraphTable) -> Encoded:
-        """Encode many graphs at once; the result must not depend on how graphs are divided into chunks."""
+        """Encode many graphs at once; the result must not depend on how the graphs are divided into chunks."""
 
     def memory(self, num_nodes: int, num_edges: int) -> int:
-        """Estimate the bytes that it takes to compute for one graph; 0 if that is little.
+        """Estimate the memory in bytes that `compute` needs for one graph; 0 if that is little.
 
-        By default eight bytes for each pair of nodes and column of pairs, which the store and batches hold.
+        The default is eight bytes per pair of nodes and column of pairs, which the store and batches contain.
 
         Args:
-            num_nodes: of the graph.
-            num_edges: directed edges of it.
+            num_nodes: nodes of the graph.
+            num_edges: directed edges of the graph.
         """
         return 8 * num_nodes**2 * sum(column.axis == PAIR for column in self.layout.values())
 
     def __call__(self, graphs: Graphs) -> Graphs:
-        """Return the graphs with the fields of this encoding: a transform of PyG, see `add_encodings`."""
+        """Return the graphs with the fields of this encoding, as a PyG transform, see `add_encodings`."""
         return add_encodings(graphs, self)
 
     def __eq__(self, other: object) -> bool:
@@ -115,7 +115,7 @@ class Encoding(ABC):
         )
 
     def __hash__(self) -> int:
-        # Parameters may hold lists, which have no hash; `__eq__` compares them.
+        # Parameters may contain lists, which are not hashable; `__eq__` compares them.
         return hash((self.name, self.version))
 
     def __repr__(self) -> str:
@@ -123,7 +123,7 @@ class Encoding(ABC):
 
 
 def merge_encodings(encodings: Iterable[Encoding]) -> tuple[Encoding, ...]:
-    """Return each encoding once; raises `BadInput` when two of one kind ask for different parameters."""
+    """Return each encoding once; raise `BadInput` if two of one kind have different parameters."""
     merged: dict[str, Encoding] = {}
     for encoding in encodings:
         first = merged.setdefault(encoding.name, encoding)
@@ -136,7 +136,7 @@ def merge_encodings(encodings: Iterable[Encoding]) -> tuple[Encoding, ...]:
 
 
 def declared_encodings(module: nn.Module) -> Iterator[Encoding]:
-    """Yield the `encodings` of a module and its parts, in order, perhaps several times."""
+    """Yield the `encodings` of a module and its parts, in order and possibly with repetitions."""
     for part in module.modules():
         yield from getattr(part, "encodings", ())
 
@@ -144,22 +144,22 @@ def declared_encodings(module: nn.Module) -> Iterator[Encoding]:
 def add_encodings(batch: Graphs, *parts: Encoding | nn.Module) -> Graphs:
     """Return the same graphs with the fields of encodings, computed on the CPU.
 
-    Benchmarks compute encodings once and store them; this is for graphs from elsewhere. A single `Data` becomes an
-    `EncodedData`, which PyG's `Batch` and `DataLoader` batch correctly. An encoding by itself is a transform of PyG:
+    Benchmarks compute encodings once and store them; this is for other graphs. A single `Data` becomes an
+    `EncodedData`, which PyG's `Batch` and `DataLoader` batch correctly. An encoding is itself a PyG transform:
     `T.Compose([LapPE(3), RWSE(8)])`.
 
     Args:
-        batch: a `Batch` or `Data` of PyG, on any device. Encodings read its `edge_index`; those that read features
-            take `x`, `x_dense`, `pos`, `edge_attr` and `edge_dense`.
+        batch: a PyG `Batch` or `Data`, on any device. Encodings read its `edge_index`; those that read features
+            use `x`, `x_dense`, `pos`, `edge_attr` and `edge_dense`.
         parts: encodings, or modules (positional encoders, whole models) that need some.
 
     Returns:
-        A shallow copy with the fields; `batch` stays as it is.
+        A shallow copy with the fields; `batch` is unchanged.
 
     Raises:
         BadInput: `batch` is something else, such as a list; two parts need one encoding with different parameters;
-            nodes or edges are not in the order of the graphs; or the fields would be added to a class of your own,
-            which PyG would batch incorrectly.
+            nodes or edges are not sorted by graph; or the fields would be added to a custom subclass, which PyG would
+            batch incorrectly.
 
     Examples:
         >>> from torch_geometric.data import Batch
@@ -175,14 +175,14 @@ def add_encodings(batch: Graphs, *parts: Encoding | nn.Module) -> Graphs:
     gathered, device, out = table.batch(range(len(table))), device_of(batch), _encodable(batch, layout)
     axes = {column.axis for column in layout.values()} - {NODE, EDGE}
     names = layout.keys() | ({f"{axis}_{what}" for axis in axes for what in ("ptr", "batch")} & set(gathered.keys()))
-    # Sorted, since sets have no order: equal graphs get equal fields.
+    # Sorted, since sets have no order: equal graphs get the same fields in the same order.
     for name in sorted(names):
         out[name] = gathered[name].to(device)
     return out
 
 
 def _encodable(graphs: Graphs, layout: Mapping[str, Column]) -> Graphs:
-    """Return a shallow copy to hold these columns, a single graph with their layout."""
+    """Return a shallow copy to which these columns can be added; for a single graph, with their layout."""
     # A Batch is not batched again, so it needs no layout.
     if "batch" in graphs:
         return copy.copy(graphs)
@@ -214,13 +214,13 @@ def check_encoded(batch: Data, module: nn.Module) -> None:
         if missing:
             raise BadInput(
                 f"The graphs have no {', '.join(missing)}, which {encoding} computes. Add what the model needs: "
-                "graphbench.nn.add_encodings(graphs, model); or ask a benchmark for it before data.setup(): "
+                "graphbench.nn.add_encodings(graphs, model); or request it from a benchmark before data.setup(): "
                 "data.require(model.required_encodings())."
             )
 
 
 def graph_table(batch: Data) -> GraphTable:
-    """Convert graphs to a table with the fields that encodings may read."""
+    """Convert graphs to a table of the fields that encodings may read."""
     if not isinstance(batch, Data):
         raise no_graphs(batch)
     graph_of, ptr = (tensor.cpu() for tensor in graphs_of_nodes(batch))
@@ -229,7 +229,7 @@ def graph_table(batch: Data) -> GraphTable:
     edges = batch.edge_index.cpu()
     graph_of_edge = graph_of[edges[0]]
     if bool((graph_of_edge.diff() < 0).any()) or not torch.equal(graph_of_edge, graph_of[edges[1]]):
-        raise BadInput("edge_index must hold the edges of one graph after the other, and no edge between two graphs.")
+        raise BadInput("edge_index must list edges graph after graph, without edges between two graphs.")
     columns, layout = {"edge_index": (edges - ptr[graph_of_edge]).t().contiguous()}, {"edge_index": EDGE_INDEX}
     for name, axis in _READ.items():
         value = batch.get(name)

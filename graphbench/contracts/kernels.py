@@ -1,10 +1,10 @@
 """Named operations that an installed package may compute faster, and how such packages are found.
 
-An operation is a function of tensors in plain torch. `operation` registers it with `torch.library` as one that is
-composed of others, so that autograd, autocast, fake tensors and dispatch modes see torch's own operations. A package
+An operation is a function of tensors in plain torch. `operation` registers it with `torch.library` as a composite of
+other operations, so that autograd, autocast, fake tensors and dispatch modes see torch's own operations. A package
 of kernels, such as `graphbench-kernels`, registers faster versions for some devices under the same name; it is found
-by its entry point in the group `graphbench.kernels` when the first operation is called. Without one, everything is
-computed by the plain forms. `one_operation` names a function for programs of torch.compile alone.
+by its entry point in the group `graphbench.kernels` when the first operation is called. Without such a package, the
+plain functions compute everything. `one_operation` registers a function only for programs of torch.compile.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = [
     "runs_triton",
 ]
 
-#: `numba` (default) lets installed kernels compute, `torch` leaves everything to the plain forms.
+#: `numba` (default) uses installed kernels, `torch` uses only the plain functions.
 VARIABLE = "GRAPHBENCH_KERNELS"
 #: Entry points of packages with kernels: functions without arguments that register them.
 GROUP = "graphbench.kernels"
@@ -45,9 +45,9 @@ T = TypeVar("T")
 def operation(namespace: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
     """Make a function an operation of `torch.ops.<namespace>` that kernels can replace.
 
-    The schema is read from the annotations. A call costs two microseconds more than that of the function. Programs that
-    torch.compile and torch.export make hold what the function is made of, so that they load without graphbench. The
-    namespace is `graphbench`, or the package of a plug-in.
+    The schema is inferred from the annotations. A call costs two microseconds more than calling the function. Programs
+    of torch.compile and torch.export contain the operations inside the function, so that they load without graphbench.
+    The namespace is `graphbench`, or the package of a plug-in.
 
     Examples:
         >>> @operation("an_example")
@@ -80,12 +80,12 @@ def operation(namespace: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
 
 
 def _is_transformed() -> bool:
-    """Tell whether a transform of `torch.func`, such as `grad` or `vmap`, is at work."""
+    """Tell whether a transform of `torch.func`, such as `grad` or `vmap`, is active."""
     return torch._C._functorch.peek_interpreter_stack() is not None
 
 
 def in_program() -> bool:
-    """Tell whether torch.compile makes a program that imports this package when it runs.
+    """Tell whether torch.compile is tracing a program that imports this package when it runs.
 
     Programs of torch.export are loaded without it.
 
@@ -99,15 +99,15 @@ def in_program() -> bool:
 def one_operation(
     namespace: str, empty: Callable[..., Tensor]
 ) -> Callable[[Callable[..., Tensor]], Callable[..., Tensor]]:
-    """Make a function whose steps depend on numbers one operation of the programs of torch.compile.
+    """Make a function with data-dependent steps a single operation in programs of torch.compile.
 
-    A program holds the name `<namespace>::<its name>`, and for its gradients the name of an operation that runs the
-    function again and differentiates what it did: nothing but the arguments is kept for the backward pass, which takes
-    the time of one more forward pass. There are no second derivatives through a program.
+    A program refers to it as `<namespace>::<its name>`, and for gradients to an operation that runs the function again
+    and differentiates it. Only the arguments are saved for the backward pass, which costs one more forward pass. There
+    are no second derivatives through a program.
 
     Args:
         namespace: the package of the function, which a program imports when it runs.
-        empty: makes a tensor of the result's shape and dtype from the arguments of the function.
+        empty: creates a tensor of the result's shape and dtype from the arguments of the function.
 
     Examples:
         >>> @one_operation("an_example", lambda x: x.new_empty(x.shape))
@@ -125,7 +125,7 @@ def one_operation(
             return plain(*args).contiguous()
 
         def differentiate(upstream: Tensor, wanted: list[bool], *args: Any) -> list[Tensor]:
-            # An operation runs below autograd; this mode is what switches it on again.
+            # An operation runs below autograd; this mode switches autograd on again.
             with torch.inference_mode(False), torch.autocast(upstream.device.type, enabled=False):
                 given = [x.detach().requires_grad_() if want else x for x, want in zip(args, wanted, strict=True)]
                 leaves = [x for x, want in zip(given, wanted, strict=True) if want]
@@ -164,13 +164,13 @@ def plain_form(name: str) -> Callable[..., Any]:
 
 #: Operation -> its plain form.
 _PLAIN: dict[str, Callable[..., Any]] = {}
-#: Operations that are computed by their plain forms, whatever kernels there are; see `graphbench.testing.computed_by`.
+#: Operations that use their plain form even if there are kernels for them; see `graphbench.testing.computed_by`.
 _LEFT_OUT: set[str] = set()
 
 
 @cache
 def _library(namespace: str) -> torch.library.Library:
-    return torch.library.Library(namespace, "FRAGMENT")  # what it holds lasts as long as it does
+    return torch.library.Library(namespace, "FRAGMENT")  # its registrations last as long as it does
 
 
 def kernels_run() -> bool:
@@ -187,7 +187,7 @@ def _are_wanted() -> bool:
 
 @cache
 def register_kernels() -> tuple[str, ...]:
-    """Let all installed packages register their kernels, at the first call; returns the names of their entry points."""
+    """Let all installed packages register their kernels, once; return the names of their entry points."""
     for entry in _entry_points():
         if entry.dist is not None:
             warn_of_version(entry.dist.name)
@@ -197,12 +197,12 @@ def register_kernels() -> tuple[str, ...]:
 
 @cache
 def _entry_points() -> tuple[metadata.EntryPoint, ...]:
-    # Sorted, so that the order of registration does not follow that of folders on a disk.
+    # Sorted, so that the order of registration does not depend on the order of folders on disk.
     return tuple(sorted(metadata.entry_points(group=GROUP), key=lambda entry: entry.name))
 
 
 def runs_numba(*tensors: Tensor) -> bool:
-    """Tell whether Numba loops take these tensors: `graphbench_kernels.runs_numba`, False where it is missing.
+    """Tell whether Numba loops accept these tensors: `graphbench_kernels.runs_numba`, False if it is not installed.
 
     Examples:
         >>> runs_numba(torch.zeros(2, dtype=torch.float16))
@@ -212,7 +212,7 @@ def runs_numba(*tensors: Tensor) -> bool:
 
 
 def runs_triton(device: torch.device) -> bool:
-    """Tell whether kernels in Triton run on a device: `graphbench_kernels.runs_triton`, False where it is missing.
+    """Tell whether Triton kernels run on a device: `graphbench_kernels.runs_triton`, False if it is not installed.
 
     Examples:
         >>> runs_triton(torch.device("cpu"))

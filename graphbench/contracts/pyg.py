@@ -1,4 +1,4 @@
-"""Convert between graphs of PyG and a `GraphBatch`; let PyG's loaders batch graphs with encodings."""
+"""Convert between PyG's graphs and a `GraphBatch`; let PyG's loaders batch graphs with encodings."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _FIELDS = {"edge_index", "x", "x_dense", "pos", "edge_attr", "edge_dense", "y", 
 
 
 class EncodedData(Data):
-    """A single graph of PyG with the fields of encodings, which PyG's loaders batch as a `GraphTable` does.
+    """A single PyG graph with the fields of encodings, which PyG's loaders batch like a `GraphTable`.
 
     PyG chooses the offset of a field by its name, and so adds none to edges of an expander or members of a
-    substructure. Here the layout of the encodings decides. It is a string in the field `encoding_layout`, so that it
-    survives loaders, workers, `to_data_list` and saved data sets.
+    substructure. This class uses the layout of the encodings instead. It is stored as a string in the field
+    `encoding_layout`, so that it survives loaders, workers, `to_data_list` and saved data sets.
 
     Examples:
         >>> from torch_geometric.data import Batch
@@ -39,7 +39,7 @@ class EncodedData(Data):
     @property
     def encoding_columns(self) -> dict[str, Column]:
         """Return the layout of the fields of encodings, by name."""
-        text = self.get(_LAYOUT)  # PyG keeps the strings of a batch as a list
+        text = self.get(_LAYOUT)  # in a batch, PyG stores strings as a list
         return _parse_layout(text if isinstance(text, str) else text[0]) if text else {}
 
     def hold_columns(self, columns: Mapping[str, Column]) -> None:
@@ -76,16 +76,16 @@ class EncodedData(Data):
                 return int(self[f"{axis}_ptr"][-1])
 
 
-torch.serialization.add_safe_globals([EncodedData])  # plain data: PyG's saved data sets stay readable by weights_only
+torch.serialization.add_safe_globals([EncodedData])  # plain data: saved PyG data sets stay loadable with weights_only
 
 
-@lru_cache(maxsize=64)  # PyG asks for the layout once for each field of each graph
+@lru_cache(maxsize=64)  # PyG needs the layout once for each field of each graph
 def _parse_layout(text: str) -> dict[str, Column]:
     return {name: Column(axis, index_of) for name, (axis, index_of) in json.loads(text).items()}
 
 
 def check_single(graph: Data, what: str) -> None:
-    """Refuse a batch in place of one graph, since its graphs would be read as one; `what` names it in the message.
+    """Refuse a batch instead of a single graph, since it would be read as one graph; `what` names it in the message.
 
     Examples:
         >>> check_single(Data(num_nodes=3), "input 0")
@@ -108,7 +108,7 @@ def graphs_of_nodes(batch: Data | Tensor) -> tuple[Tensor, Tensor]:
     """Return the graph of each node `[num_nodes]` and the first node of each graph `[num_graphs + 1]`.
 
     Args:
-        batch: a `GraphBatch`; a `Batch` of PyG; a single `Data`, which is one graph; or the vector `batch` itself,
+        batch: a `GraphBatch`; a PyG `Batch`; a single `Data`, which is one graph; or the vector `batch` itself,
             whose largest entry is the last graph.
 
     Raises:
@@ -132,24 +132,24 @@ def graphs_of_nodes(batch: Data | Tensor) -> tuple[Tensor, Tensor]:
     if vector.dim() != 1 or vector.is_floating_point() or bool((vector.diff() < 0).any()):
         raise BadInput(
             "batch must give the graph of every node, ascending, as PyG's Batch.from_data_list does; got "
-            f"{vector.dtype} {list(vector.shape)} that is not."
+            f"{vector.dtype} {list(vector.shape)} that does not."
         )
     ptr = None if isinstance(batch, Tensor) else batch.get("ptr")
-    # Without PyG's `ptr` an empty graph is a gap in the numbers, and one at the end is lost.
+    # Without PyG's `ptr` an empty graph is a gap in the numbering, and one at the end is lost.
     return vector, pointer(torch.bincount(vector)) if ptr is None else ptr
 
 
 def to_graph_batch(graphs: Data, spec: BenchmarkSpec | None = None) -> GraphBatch:
-    """Convert a `Batch` or a single `Data` of PyG to a `GraphBatch`; return a `GraphBatch` as it is.
+    """Convert a PyG `Batch` or a single `Data` to a `GraphBatch`; return a `GraphBatch` unchanged.
 
     Args:
-        graphs: nodes of all graphs one after the other, with the fields of `add_encodings` where a model needs them.
-        spec: names of features: `x` and `edge_attr` of real numbers become `x_dense` and `edge_dense`, and `y` of a
+        graphs: nodes of all graphs one after the other, with the fields of `add_encodings` if a model needs them.
+        spec: names of features: real-valued `x` and `edge_attr` become `x_dense` and `edge_dense`, and `y` of a
             task on whole graphs gets a row per graph.
 
     Raises:
-        BadInput: a feature of the specification is missing or has another number of rows, or nodes are out of order; or
-            this is something else, such as a list of graphs.
+        BadInput: a feature of the specification is missing or has the wrong number of rows, or nodes are out of order;
+            or `graphs` is something else, such as a list of graphs.
 
     Examples:
         >>> batch = to_graph_batch(Data(edge_index=torch.tensor([[0, 1], [1, 0]]), num_nodes=2))
@@ -180,10 +180,10 @@ def to_graph_batch(graphs: Data, spec: BenchmarkSpec | None = None) -> GraphBatc
 
 
 def batch_of(graphs: object) -> Batch:
-    """Batch an iterable of PyG's graphs.
+    """Batch an iterable of PyG graphs.
 
     Raises:
-        BadInput: it is empty, or an item is something else.
+        BadInput: it is empty, or an item is not a PyG graph.
 
     Examples:
         >>> batch_of([Data(num_nodes=2), Data(num_nodes=1)]).batch
@@ -194,22 +194,22 @@ def batch_of(graphs: object) -> Batch:
     if others or not items:
         got = type(others[0]).__name__ if others else "an empty list"
         raise BadInput(
-            f"expected a batch, or a list of Data of PyG, but got {got}. What a benchmark reads, such as SMILES, is "
-            "for graphbench.load(RUN).predict."
+            f"expected a batch, or a list of Data of PyG, but got {got}. Give inputs of a benchmark, such as SMILES, "
+            "to graphbench.load(RUN).predict."
         )
     return Batch.from_data_list(items)
 
 
 def no_graphs(thing: object) -> BadInput:
-    """Return the error for an object that is neither a batch nor a graph of PyG."""
-    hint = "; Batch.from_data_list(graphs) makes one of a list of Data" if isinstance(thing, (list, tuple)) else ""
+    """Return the error for an object that is neither a batch nor a graph in PyG's classes."""
+    hint = "; Batch.from_data_list(graphs) converts a list of Data" if isinstance(thing, (list, tuple)) else ""
     return BadInput(f"expected a Batch or Data of PyG, but got {type(thing).__name__}{hint}.")
 
 
 class GraphDataset(Dataset):
-    """The graphs of a table as a data set of PyG: `dataset[3]`, `dataset[:10]`, `len(dataset)`, transforms.
+    """The graphs of a table as a PyG data set: `dataset[3]`, `dataset[:10]`, `len(dataset)`, transforms.
 
-    Real numbers are in `x` and `edge_attr` where the specification has no categories, as usual in PyG. `transform` is
+    Real numbers are in `x` and `edge_attr` if the specification has no categories, as usual in PyG. `transform` is
     applied whenever a graph is read.
 
     Examples:
@@ -229,7 +229,7 @@ class GraphDataset(Dataset):
         return len(self.table)
 
     def get(self, idx: int) -> Data:
-        """Return one graph, with its fields of encodings."""
+        """Return one graph, with the fields of its encodings."""
         gathered, layout = self.table.batch([idx]), self.table.layout
         out = EncodedData(num_nodes=gathered.num_nodes)
         for name in layout:
@@ -252,13 +252,13 @@ def named_features(data: Data, spec: BenchmarkSpec, num_nodes: int, num_edges: i
     """Return the features of a specification under its names, read from fields with PyG's usual names.
 
     Args:
-        data: with `x`, `x_dense`, `pos`, `edge_attr`, `edge_dense`; `x` and `edge_attr` of real numbers are dense.
+        data: with `x`, `x_dense`, `pos`, `edge_attr`, `edge_dense`; real-valued `x` and `edge_attr` are dense.
         spec: names the features.
         num_nodes: rows of node features.
         num_edges: rows of edge features.
 
     Raises:
-        BadInput: one is missing, has another number of rows, or holds real numbers where categories are expected.
+        BadInput: one is missing, has the wrong number of rows, or has real numbers where categories are expected.
     """
     features = _features(data, spec.node, "x", "x_dense", num_nodes)
     features |= _features(data, spec.edge, "edge_attr", "edge_dense", num_edges)
@@ -271,9 +271,9 @@ def _features(data: Data, features: Features, categorical: str, dense: str, rows
     named = {}
     if features.vocabularies:
         values = _rows(data, categorical, rows)
-        # Many data sets of PyG keep categories as floats.
+        # Many PyG data sets store categories as floats.
         if values.is_floating_point() and not bool((values == values.round()).all()):
-            raise BadInput(f"{categorical} must hold the numbers of categories, not real numbers")
+            raise BadInput(f"{categorical} must contain category numbers, not real numbers")
         named[categorical] = values.to(torch.int64)
     if features.dense:
         name = dense if dense in data or features.vocabularies else categorical

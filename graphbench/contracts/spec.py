@@ -1,4 +1,4 @@
-"""The static description of a benchmark: all that data and models know of each other.
+"""The static description of a benchmark: all that data and models know about each other.
 
 No heavy import here: `graphbench list benchmarks` reads specifications without importing torch.
 """
@@ -28,12 +28,12 @@ TaskName = Literal[
     "map-recovery",
 ]
 
-#: What a task answers about: whole graphs, nodes, edges of the graph, or pairs of nodes.
+#: What a task predicts for: whole graphs, nodes, edges of the graph, or pairs of nodes.
 Level = Literal["graph", "node", "edge", "pair"]
-#: What an answer is: a number, one class of several, yes or no for each label, an order of candidates, or a map.
+#: What a prediction is: a number, one class of several, yes or no for each label, an order of candidates, or a map.
 Kind = Literal["regression", "classification", "multilabel", "ranking", "recovery"]
 
-#: Level and kind of the tasks of graphbench; a task of one's own says them in its class and its specification.
+#: Level and kind of graphbench's tasks. Custom tasks state theirs in their class and their specification.
 TASK_KINDS: dict[str, tuple[Level, Kind]] = {
     "graph-regression": ("graph", "regression"),
     "graph-classification": ("graph", "classification"),
@@ -47,7 +47,7 @@ TASK_KINDS: dict[str, tuple[Level, Kind]] = {
     "map-recovery": ("node", "recovery"),
 }
 
-#: Metrics and losses that a user may choose for data of their own, by kind of task, the default first.
+#: Metrics and losses that users may choose for their own data, by kind of task, the default first.
 METRICS: dict[Kind, tuple[str, ...]] = {
     "regression": ("MAE", "RMSE", "scaled_MAE", "scaled_RMSE"),
     "classification": ("accuracy", "class_accuracy", "macro_F1", "AUROC"),
@@ -67,12 +67,12 @@ class Features:
     """Features of every node (or every edge).
 
     Args:
-        vocabularies: number of values of each categorical column; the batch holds them as `x` (or `edge_attr`),
+        vocabularies: number of values of each categorical column; in a batch the columns are `x` (or `edge_attr`),
             int64 `[num_nodes, len(vocabularies)]`, every value in `0 .. size - 1`.
         dense: width of the real-valued columns, float32 `x_dense` (or `edge_dense`) `[num_nodes, dense]`.
-        names: names of the categorical columns, then of the dense ones; empty when they have none.
-        words: for each categorical column what its values 0, 1, ... stand for; empty where they are numbers themselves,
-            or where no column has words.
+        names: names of the categorical columns, then of the dense ones; empty if they have none.
+        words: for each categorical column, the meaning of its values 0, 1, ...; empty for a column whose values are
+            plain numbers, or if no column has words.
 
     Examples:
         >>> atoms = Features(vocabularies=(28,), names=("element",))
@@ -88,43 +88,43 @@ class Features:
 
 @dataclass(frozen=True)
 class BenchmarkSpec:
-    """All that is known of a benchmark before any of its data is read.
+    """All that is known about a benchmark before any of its data is read.
 
     Args:
         name: registered name, also the class name.
         task: task that trains and scores it: one of `graphbench.training.tasks` (`TaskName`), or the registered name of
-            one's own.
-        level, kind: what the task answers about and what an answer is (`Level`, `Kind`). Those of a task of graphbench
-            follow from its name; with a task of one's own they are kept by `dataclasses.replace`, and have to be given
-            in a specification that is written from nothing.
+            a custom task.
+        level, kind: what the task predicts for and what a prediction is (`Level`, `Kind`). For graphbench's tasks both
+            follow from the name. For a custom task `dataclasses.replace` keeps them, and a specification written from
+            scratch must give them.
         node: features of a node.
         edge: features of an edge.
-        graph: numbers beside the whole graph, which the head of a graph task reads: float32 `graph_dense`
+        graph: numbers that describe the whole graph, read by the head of a graph task: float32 `graph_dense`
             `[num_graphs, dense]`, NaN where unknown.
         num_targets: columns of `y` (regression, multi-label) or 1.
         num_classes: classes of a classification; None for regression and multi-label.
-        target_names: one name per target (regression, multi-label) or a class.
-        target_units: one unit a regression target; "" where it has none.
-        log10_targets: whether models train on the decimal logarithm of each regression target; empty where on none.
+        target_names: one name per target (regression, multi-label) or per class.
+        target_units: one unit per regression target; "" if it has none.
+        log10_targets: for each regression target, whether models train on its decimal logarithm; empty if on none.
             Targets, predictions and their errors stay in the target's unit; errors that are scaled by deviations are
             those of the logarithm.
-        target_weights: weight of each of several targets in the loss, with mean 1; empty where all count alike.
+        target_weights: weight of each of several targets in the loss, with mean 1; empty if all have equal weight.
         metric: the score that selects the best checkpoint: MAE, RMSE, accuracy, class_accuracy, macro_F1, F1, AP,
             AUROC, MRR, instance_IoU, class_IoU.
         higher_is_better: whether a larger `metric` is better.
         loss: L1, MSE, cross_entropy, weighted_cross_entropy, BCE, contrastive_BCE, normalised_MSE, column_MSE.
         coordinates: width of `pos` `[num_nodes, coordinates]`; 0 when nodes have no position.
-        split_sizes: graphs in train, validation and test; None where it depends on the user's file.
+        split_sizes: graphs in train, validation and test; None if they depend on the user's file.
         mean_nodes, max_nodes, mean_edges: typical sizes, directed edges (each bond counts twice).
         offline: runs without a network (generated here or shipped by a dependency).
         disk_mb: size of the prepared data on disk, in MB.
-        licence, citation, source: where the data come from and on which terms.
+        licence, citation, source: where the data come from and under which terms.
         molecules: node column 0 is an atom type that `graphbench` can draw with RDKit.
-        extra: further facts. `validation: test` where published practice validates by the test split; `training:
-            redrawn` where validation and test are the published ones and training is another sample of the same set;
-            `parts`: how many parts each category has, "4 2 2", for part segmentation; `split: nodes` (or edges) where
-            all splits hold the same graphs and differ in the nodes or edges whose targets are known; `edges:
-            undirected` where both directions of an edge have one target, so that heads predict it from both, see
+        extra: further facts. `validation: test` if published practice validates on the test split; `training:
+            redrawn` if validation and test are the published ones and training is another sample of the same set;
+            `parts`: how many parts each category has, "4 2 2", for part segmentation; `split: nodes` (or edges) if
+            all splits contain the same graphs and differ in the nodes or edges whose targets are known; `edges:
+            undirected` if both directions of an edge share one target, so that heads predict it from both, see
             `EdgeHead`.
 
     Examples:
@@ -169,18 +169,18 @@ class BenchmarkSpec:
         """Fill in level and kind of a task of graphbench."""
         if self.task in TASK_KINDS:
             level, kind = TASK_KINDS[self.task]
-            # `frozen` guards the finished specification; this still makes it.
+            # `frozen` guards the finished specification; here it is still under construction.
             object.__setattr__(self, "level", level)
             object.__setattr__(self, "kind", kind)
         elif self.level is None or self.kind is None:
             raise BadInput(
-                f"{self.name} names the task {self.task!r}, not one of {', '.join(TASK_KINDS)}. With "
-                f"a task of your own, say level ({', '.join(get_args(Level))}) and kind ({', '.join(get_args(Kind))})."
+                f"{self.name} names the task {self.task!r}, not one of {', '.join(TASK_KINDS)}. For a "
+                f"custom task, give level ({', '.join(get_args(Level))}) and kind ({', '.join(get_args(Kind))})."
             )
 
     @property
     def num_graphs(self) -> int | None:
-        """Graphs of all splits; those that are in several splits are counted once."""
+        """Graphs in all splits; a graph in several splits is counted once."""
         if self.split_sizes is None:
             return None
         train, val, test = self.split_sizes
@@ -200,9 +200,9 @@ def with_sizes(spec: BenchmarkSpec, sizes: Sequence[int] | None) -> BenchmarkSpe
     """Return the specification of a sample of `sizes` graphs in train, validation and test; unchanged without sizes.
 
     Raises:
-        BadInput: there are not three sizes, or one is below 1.
+        BadInput: `sizes` does not have three entries, or one is below 1.
     """
-    # No method of the specification: the error is about an option of the benchmark whose constructor is running.
+    # Not a method of the specification: the error is about an option of the benchmark whose constructor is running.
     if sizes is None:
         return spec
     if len(sizes) != 3 or min(sizes) < 1:

@@ -1,6 +1,6 @@
 """Store many graphs as one ragged table of columns, and gather batches from it.
 
-A benchmark is not a list of graph objects but a handful of long arrays, one per column, which can be memory-mapped.
+A benchmark is not a list of graph objects but a few long arrays, one per column, which can be memory-mapped.
 A batch is gathered from them with a few vectorised copies, whatever the number of graphs.
 
 Legend: G graphs; an axis is a way of counting rows: "graph" (one row per graph), "node", "edge" (directed), "pair"
@@ -24,19 +24,19 @@ AXES = (GRAPH, NODE, EDGE, PAIR)
 ENDS = ("source", "destination")
 #: Column with the weight of each row of `y` in the loss.
 WEIGHT = "weight"
-#: Columns of the shape of `y` with bounds of targets that are not known exactly (`>10`), NaN elsewhere.
+#: Columns in the shape of `y` with bounds of targets that are not known exactly (`>10`), NaN elsewhere.
 BOUNDS = ("y_lower", "y_upper")
-#: Column with numbers beside each graph `[graphs, F]`, see `BenchmarkSpec.graph`.
+#: Column with numbers that describe each graph `[graphs, F]`, see `BenchmarkSpec.graph`.
 GRAPH_DENSE = "graph_dense"
 
 
 @dataclass(frozen=True)
 class Column:
-    """Layout of one tensor, and how it batches.
+    """Layout of one tensor, which determines how it is batched.
 
     Args:
         axis: what its rows count.
-        index_of: its values number the rows of this axis *within their graph* ("node" for `edge_index`); a batch
+        index_of: its values are row numbers of this axis *within their graph* ("node" for `edge_index`); a batch
             adds the offset of the graph. None for ordinary values.
 
     Examples:
@@ -54,13 +54,13 @@ EDGE_INDEX = Column(EDGE, index_of=NODE)
 class GraphBatch(Data):
     """A batch of graphs in PyG's layout: node tensors of all graphs one after the other.
 
-    Always there: `edge_index [2, num_edges]`, `batch [num_nodes]` (graph of each node), `ptr [num_graphs + 1]`,
+    Always present: `edge_index [2, num_edges]`, `batch [num_nodes]` (graph of each node), `ptr [num_graphs + 1]`,
     `num_graphs`, `max_nodes` (Python integers, so that padding never waits for the device) and `graph_id [num_graphs]`
-    (row in the table). As the specification says: `x`, `x_dense`, `edge_attr`, `edge_dense`, `pos`, `y`; `weight`,
-    float32 with one number per row of `y`, where the rows have weights in the loss; `y_lower` and `y_upper`, of the
-    shape of `y`, where targets that are NaN in `y` are known to lie above or below a bound; and the fields of the
-    encodings, each under its own name. For an axis that an encoding adds, `{axis}_batch` and `{axis}_ptr` give the
-    graph of each of its rows; "pair" has `pair_ptr` only.
+    (row in the table). Depending on the specification: `x`, `x_dense`, `edge_attr`, `edge_dense`, `pos`, `y`; `weight`,
+    float32 with one number per row of `y`, if the rows have weights in the loss; `y_lower` and `y_upper`, in the
+    shape of `y`, if targets that are NaN in `y` are known to be above or below a bound; and the fields of the
+    encodings under their names. For an axis that an encoding adds, `{axis}_batch` and `{axis}_ptr` give the
+    graph of each of its rows; "pair" has only `pair_ptr`.
 
     Examples:
         >>> path = {"num_nodes": 3, "edge_index": torch.tensor([[0, 1], [1, 2]])}
@@ -77,7 +77,7 @@ class GraphBatch(Data):
 
     @property
     def num_nodes(self) -> Any:
-        """Number of nodes, from a shape: torch.compile cannot trace PyG's search through all fields."""
+        """Number of nodes, read from a shape: torch.compile cannot trace PyG's search through all fields."""
         return super().num_nodes if self.batch is None else self.batch.shape[0]
 
     @num_nodes.setter
@@ -127,13 +127,13 @@ def ranges(starts: Tensor, lengths: Tensor) -> Tensor:
     """Concatenate the row numbers `start, start + 1, ...` of all ranges: `[sum(lengths)]`."""
     ends = lengths.cumsum(0)
     total = int(ends[-1]) if len(ends) else 0
-    # With `output_size` torch need not add the lengths up again.
+    # With `output_size` torch need not sum the lengths again.
     shift = torch.repeat_interleave(starts - (ends - lengths), lengths, output_size=total)
     return torch.arange(total, dtype=torch.int64) + shift
 
 
 def pointer(lengths: Tensor) -> Tensor:
-    """Return the first row of each ragged part with `lengths [G]`, and the end: `[G + 1]`, on the same device."""
+    """Return the first row of each ragged part, given `lengths [G]`, and the end: `[G + 1]`, on the same device."""
     ptr = lengths.new_zeros(len(lengths) + 1, dtype=torch.int64)
     torch.cumsum(lengths, 0, out=ptr[1:])
     return ptr
@@ -144,7 +144,7 @@ class GraphTable:
     """G graphs as columns.
 
     Args:
-        columns: name -> tensor whose rows are those of its axis, graph after graph. `edge_index` is `[edges, 2]`
+        columns: name -> tensor with the rows of its axis, graph after graph. `edge_index` is `[edges, 2]`
             with node numbers that start at 0 in every graph.
         layout: name -> `Column`, for the same names.
         ptr: axis -> `[G + 1]` first row of each graph, for every axis except "graph".
@@ -173,8 +173,8 @@ class GraphTable:
     def from_graphs(cls, graphs: Iterable[Mapping[str, Any]], layout: Mapping[str, Column] | None = None) -> GraphTable:
         """Stack single graphs: mappings with `num_nodes`, `edge_index [2, edges]` and any further tensors.
 
-        The usual names (`x`, `x_dense`, `pos`: node; `edge_attr`, `edge_dense`: edge; `y`: graph, or node when it has
-        one row per node) need no `layout`; others must be named there.
+        The usual names (`x`, `x_dense`, `pos`: node; `edge_attr`, `edge_dense`: edge; `y`: graph, or node if it has
+        one row per node) need no `layout`; other names must be in it.
         """
         graphs = list(graphs)
         axes = {"x": NODE, "x_dense": NODE, "pos": NODE, "edge_attr": EDGE, "edge_dense": EDGE, GRAPH_DENSE: GRAPH}
@@ -193,7 +193,7 @@ class GraphTable:
             if name == "num_nodes":
                 continue
             column = used[name] = layouts[name]
-            # Edges are rows here, `[edges, 2]`, so that graphs are cut from all columns in one way.
+            # Edges are rows here, `[edges, 2]`, so that all columns are split into graphs the same way.
             parts = [g[name].t() if name == "edge_index" else torch.as_tensor(g[name]) for g in graphs]
             if column.axis == GRAPH:
                 parts = [part.reshape(1, -1) if part.dim() < 2 else part for part in parts]
@@ -233,7 +233,7 @@ class GraphTable:
         return GraphTable(self.columns | dict(columns), self.layout | dict(layout), joined, self.graph_ids)
 
     def slice(self, start: int, stop: int) -> GraphTable:
-        """Return graphs `start .. stop - 1` as views of the same arrays."""
+        """Return graphs `start .. stop - 1` as views into the same arrays."""
         ptr = {axis: p[start : stop + 1] - p[start] for axis, p in self.ptr.items()}
         columns = {}
         for name, column in self.layout.items():
@@ -243,7 +243,7 @@ class GraphTable:
         return GraphTable(columns, dict(self.layout), ptr, ids)
 
     def select(self, indices: Tensor) -> GraphTable:
-        """Copy the chosen graphs to a table, in the given order."""
+        """Copy the chosen graphs to a new table, in the given order."""
         indices = torch.as_tensor(indices, dtype=torch.int64)
         rows = {axis: ranges(p[indices], p[indices + 1] - p[indices]) for axis, p in self.ptr.items()}
         rows[GRAPH] = indices
@@ -253,13 +253,13 @@ class GraphTable:
         return GraphTable(columns, dict(self.layout), ptr, ids)
 
     def batch(self, indices: Sequence[int] | Tensor) -> GraphBatch:
-        """Gather the chosen graphs in one `GraphBatch`."""
+        """Gather the chosen graphs into one `GraphBatch`."""
         part = self.select(torch.as_tensor(indices, dtype=torch.int64))
         batch = GraphBatch()
         graph_of: dict[str, Tensor] = {}
         indexed = {column.axis for column in part.layout.values() if column.index_of}
         for axis, ptr in part.ptr.items():
-            # Pairs are n^2 rows a graph, whose graph hardly any column needs.
+            # Pairs are n^2 rows per graph, and hardly any column needs the graph of each.
             if axis != PAIR or axis in indexed:
                 graph_of[axis] = torch.repeat_interleave(torch.arange(len(part)), ptr.diff(), output_size=int(ptr[-1]))
             if axis not in (NODE, EDGE):
@@ -272,7 +272,7 @@ class GraphTable:
                 offset = part.ptr[column.index_of][:-1]
                 offset = offset if column.axis == GRAPH else offset[graph_of[column.axis]]
                 value = value.to(torch.int64) + offset.reshape(-1, *[1] * (value.dim() - 1))
-            # The store keeps small integers and half precision, which embeddings and losses do not take.
+            # The store uses small integers and half precision, which embeddings and losses do not accept.
             elif not value.is_floating_point() and value.dtype != torch.bool:
                 value = value.to(torch.int64)
             elif value.dtype == torch.float16:

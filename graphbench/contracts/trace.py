@@ -1,4 +1,4 @@
-"""Traces of attention layers: what a listener gets, at no cost where nobody listens."""
+"""Traces of attention layers: what a listener receives, at no cost without a listener."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from torch import Tensor, nn
 class LayerTrace:
     """One attention layer in one forward pass, without padding.
 
-    Legend: T tokens of all graphs one after the other (nodes first where a layer has extra tokens), H heads,
+    Legend: T tokens of all graphs one after the other (nodes first if a layer has extra tokens), H heads,
     d head width.
 
-    A layer says what it knows; what it leaves out is not measured, and nothing else changes. Number and name are given
-    by the recording, which alone sees the order of the calls.
+    A layer fills in the fields it knows. What it omits is not measured, and nothing else changes. The recording sets
+    `layer` and `name`, because only it sees the order of the calls.
 
     Args:
         tokens: what the layer returned, `[T, dim]`.
         batch: graph of each token `[T]`.
         values: `x W^V W^O` per head without bias, `[T, H, dim]`: what attention mixes.
-        attention: list with one `[H, n_g, n_g]` (or `[H, n_g, k_g]`) tensor per graph, rows are queries; None when the
+        attention: list with one `[H, n_g, n_g]` (or `[H, n_g, k_g]`) tensor per graph, rows are queries; None if the
             layer has no matrix to show.
         columns: for sampled attention, `columns[g][j]` is the token (within the graph) behind column j.
         num_nodes: nodes per graph `[G]`; the remaining tokens of a graph are extra tokens.
         input: the tokens that entered the layer `[T, dim]`, before any projection; not detached, since the range of
             a model is measured along their gradients.
-        substructure: which tokens stand for substructures, bool `[T]`; None when all extra tokens do.
-        residual_weight: weight of the residual branch around the layer, other than 1 under deepnorm.
-        mixing_weight: learned weight of the attention beside what else the layer mixes `[]`, such as gamma of
-            SFi-Former beside the adjacency matrix.
-        layer: number of the call in its forward pass, from 0; the recording counts.
-        name: dotted name of the module; the recording knows it.
+        substructure: which tokens represent substructures, bool `[T]`; None if all extra tokens do.
+        residual_weight: weight of the residual branch around the layer; differs from 1 with deepnorm.
+        mixing_weight: learned weight of the attention relative to what else the layer mixes `[]`, such as gamma of
+            SFi-Former, which mixes attention with the adjacency matrix.
+        layer: number of the call in its forward pass, from 0; set by the recording.
+        name: dotted name of the module; set by the recording.
 
     Examples:
         >>> import torch
@@ -61,14 +61,14 @@ class Recorder(Protocol):
     """Receives traces."""
 
     def __call__(self, trace: LayerTrace) -> None:
-        """Take one trace; must not modify its tensors."""
+        """Receive one trace; must not modify its tensors."""
 
 
 class Traced(nn.Module):
-    """Mixin of attention layers that can be watched.
+    """Mixin for attention layers whose traces can be recorded.
 
-    `self.listening` is False unless somebody records; only then may a layer leave its fused kernel and compute what
-    a trace needs. `self.trace(lambda: LayerTrace(...))` builds the record only when somebody listens.
+    `self.listening` is True only while a recorder is attached; only then may a layer leave its fused kernel and compute
+    what a trace needs. `self.trace(lambda: LayerTrace(...))` builds the trace only if a recorder is attached.
 
     Examples:
         >>> import torch
@@ -84,7 +84,7 @@ class Traced(nn.Module):
         [torch.Size([3, 4])]
     """
 
-    # On the class, so that a layer need not call a constructor of this mixin, and nothing gets into a state_dict.
+    # On the class, so that a layer need not call a constructor of this mixin, and the state_dict does not change.
     _recorder: Recorder | None = None
 
     @property
@@ -93,16 +93,16 @@ class Traced(nn.Module):
         return self._recorder is not None
 
     def trace(self, make: Callable[[], LayerTrace]) -> None:
-        """Hand a record to the listener, if any."""
+        """Pass a trace to the recorder, if there is one."""
         if self._recorder is not None:
             self._recorder(make())
 
 
 class ReadsFeatures(nn.Module):
-    """Mixin of modules that turn features of nodes or edges into vectors, which are all that a model knows of them.
+    """Mixin for modules that turn features of nodes or edges into vectors, which are all that a model sees of them.
 
-    Categories have no gradients; what they are looked up as has. Diagnostics and attributions differentiate along the
-    outputs of these modules, see `graphbench.diagnostics.encoders`.
+    Categories have no gradients, but their embeddings do. Diagnostics and attributions differentiate with respect to
+    the outputs of these modules, see `graphbench.diagnostics.encoders`.
 
     Examples:
         >>> class Embedding(ReadsFeatures):

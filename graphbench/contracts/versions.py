@@ -1,4 +1,4 @@
-"""Tell of installed plug-ins that ask for another version of graphbench than this one, as `pip check` would."""
+"""Warn about installed plug-ins that require another version of graphbench than this one, as `pip check` would."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ _CORE = "graphbench-lightning"
 
 @cache
 def warn_of_version(distribution: str) -> None:
-    """Warn, once, of a distribution whose metadata exclude the installed graphbench; called before its code is run.
+    """Warn once about a distribution whose metadata exclude the installed graphbench; called before its code runs.
 
-    pip refuses to install it, but not with `--no-deps`, and not where graphbench was replaced later.
+    pip refuses to install it, but not with `--no-deps`, and not if graphbench is replaced later.
     """
     with contextlib.suppress(metadata.PackageNotFoundError):  # graphbench is imported from a folder, or plug-ins are
         wanted = asked_version(metadata.distribution(distribution))
         if wanted:
             version = metadata.version(distribution)
             log.warning(
-                "%s %s asks for %s, and this is %s %s: it may fail, or compute something else. Versions that fit: "
+                "%s %s requires %s, but this is %s %s: it may fail, or compute something else. Versions that fit: "
                 "pip install --upgrade %s %s",
                 distribution, version, wanted, _CORE, metadata.version(_CORE), _CORE, distribution,
             )  # fmt: skip
 
 
 def asked_version(distribution: metadata.Distribution) -> str:
-    """Return the requirement of graphbench that the installed version does not meet, as it is written; "" if none."""
+    """Return the requirement on graphbench that the installed version does not meet, as written; "" if none."""
     from packaging.requirements import InvalidRequirement, Requirement
     from packaging.utils import canonicalize_name
 

@@ -1,6 +1,6 @@
-"""Share among benchmarks the on-disk store, encoding of many graphs, splits, bucketed sampling and loading.
+"""Provide what all benchmarks share: the on-disk store, encodings, splits, bucketed sampling and loading.
 
-The part that benchmarks outside this package need is listed in `__init__.pyi` and loaded on first use.
+Names for benchmarks outside this package are listed in `__init__.pyi` and loaded on first use.
 """
 
 import lazy_loader

@@ -1,4 +1,4 @@
-"""Read published archives within limits: no bomb, no link and no path that leaves the folder."""
+"""Read published archives within limits: refuse bombs, links and paths that leave the folder."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 
 from graphbench.errors import CorruptData, MissingData
 
-#: Largest number of members; the largest archive that is read here, of movie reviews, has some hundred thousand.
+#: Maximum number of members. The largest archive read here, of movie reviews, has about a hundred thousand.
 MOST_MEMBERS = 2_000_000
-#: Bytes that an archive may unpack to in all, and a file that is unpacked in memory.
+#: Maximum unpacked bytes of an archive, and of a file that is unpacked in memory.
 MOST_BYTES, MOST_IN_MEMORY = 64 << 30, 4 << 30
-#: Unpacked bytes per packed one, above `RATIO_ABOVE` bytes. Tables of zeros have some tens; a bomb has a thousand, the
-#: largest ratio of the format.
+#: Maximum ratio of unpacked to packed bytes, above `RATIO_ABOVE` bytes. Tables of zeros reach a few tens; a bomb
+#: reaches a thousand, the limit of the format.
 MOST_RATIO, RATIO_ABOVE = 500, 64 << 20
-#: Errors of the standard library on zip archives that are cut short, altered, or no archives.
+#: Errors of the standard library on zip archives that are truncated, altered, or not archives at all.
 BAD_ZIP = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, NotImplementedError, RuntimeError, ValueError)
 _BAD_TAR = (tarfile.TarError, OSError, EOFError, zlib.error)
 _BLOCK = 1 << 20
@@ -31,7 +31,7 @@ _AGAIN = "nothing was unpacked. Fetch it again from its publisher."
 
 
 def leads_out(name: str) -> bool:
-    """Return whether a path inside an archive is absolute or climbs, on any system.
+    """Return whether a path inside an archive is absolute or contains `..`, on any system.
 
     Examples:
         >>> [leads_out(name) for name in ("set/a.pt", "../a.pt", "/a.pt", "C:/a.pt")]
@@ -45,7 +45,7 @@ def check_size(name: str, unpacked: int, packed: int) -> None:
     """Refuse an archive that unpacks to more than any published one.
 
     Raises:
-        CorruptData: it is too large, in all or for its packed size.
+        CorruptData: it is too large, in total or relative to its packed size.
 
     Examples:
         >>> check_size("bomb.zip", 10 << 30, 10 << 20)
@@ -70,7 +70,7 @@ def open_zip(archive: Path) -> zipfile.ZipFile:
     """Open a zip archive and check its members against the limits.
 
     Raises:
-        CorruptData: it breaks one, or is no whole zip archive.
+        CorruptData: it exceeds one, or is not a whole zip archive.
     """
     try:
         opened = zipfile.ZipFile(archive)
@@ -95,7 +95,7 @@ def open_zip(archive: Path) -> zipfile.ZipFile:
 def damaged_zip(archive: Path, error: Exception) -> CorruptData:
     """Build the error of an archive that `zipfile` cannot read."""
     return CorruptData(
-        f"{archive.name} is no whole zip archive ({type(error).__name__}: {error}). Delete it and fetch it again."
+        f"{archive.name} is not a whole zip file ({type(error).__name__}: {error}). Delete it and fetch it again."
     )
 
 
@@ -104,7 +104,7 @@ def unpack_member(opened: zipfile.ZipFile, member: str, target: Path) -> None:
 
     Raises:
         MissingData: the disk has no space for it.
-        zipfile.BadZipFile: its content does not fit its checksum.
+        zipfile.BadZipFile: its content does not match its checksum.
     """
     size, free = opened.getinfo(member).file_size, shutil.disk_usage(target.parent).free
     if size > free:
@@ -119,7 +119,7 @@ def unpack_member(opened: zipfile.ZipFile, member: str, target: Path) -> None:
         raise zipfile.BadZipFile(f"{member} is not where the directory says") from error
     try:
         with packed, part.open("wb") as file:
-            shutil.copyfileobj(packed, file, _BLOCK)  # reads at most the stated size, then checks the checksum
+            shutil.copyfileobj(packed, file, _BLOCK)  # reads at most the stated size, then verifies the checksum
         part.replace(target)
     finally:
         part.unlink(missing_ok=True)
@@ -136,12 +136,12 @@ def read_tar(archive: Path, wanted: Callable[[str], bool], publisher: str) -> It
         with tarfile.open(archive, "r:gz") as members:
             for number, member in enumerate(members, 1):
                 _check_member(archive, member.name, number, not (member.isfile() or member.isdir()))
-                # Also members that nobody reads: a packed tar is unpacked in order to get past them.
+                # Unread members count as well: a packed tar has to be unpacked to get past them.
                 unpacked += member.size
                 check_size(archive.name, unpacked, packed)
                 if member.isfile() and wanted(member.name):
                     file = members.extractfile(member)
-                    assert file is not None, "extractfile returns None for directories alone"
+                    assert file is not None, "extractfile returns None only for directories"
                     yield member.name, file.read()
     except _BAD_TAR as error:
         raise CorruptData(
@@ -150,7 +150,7 @@ def read_tar(archive: Path, wanted: Callable[[str], bool], publisher: str) -> It
 
 
 class _Limited(io.RawIOBase):
-    """Stream that raises an error where it exceeds the limits."""
+    """Stream that raises an error when it exceeds the limits."""
 
     def __init__(self, stream: io.BufferedIOBase, path: Path) -> None:
         self._stream, self._path, self._read = stream, path, 0
@@ -161,9 +161,9 @@ class _Limited(io.RawIOBase):
         return True
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        """Fill a buffer, or raise `CorruptData` where the content exceeds the limits."""
+        """Fill a buffer, or raise `CorruptData` if the content exceeds the limits."""
         count = self._stream.readinto(buffer)
-        # Counted while it is read: the size in a .gz file is that modulo 2^32, of its last part alone.
+        # Count while reading: a .gz file states its size modulo 2^32, and only that of its last part.
         self._read += count
         check_size(self._path.name, self._read, self._packed)
         if self._read > MOST_IN_MEMORY:

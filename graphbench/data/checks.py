@@ -1,4 +1,4 @@
-"""Check graphs against the specification of their benchmark, once, before they enter the store."""
+"""Check graphs once against the specification of their benchmark, before they enter the store."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from graphbench.contracts import BenchmarkSpec, Features, GraphTable
 from graphbench.contracts.table import EDGE, GRAPH, NODE
 from graphbench.errors import BadInput
 
-#: Axis of the targets of each level but "pair".
+#: Axis of the targets of each level except "pair".
 _AXES = {"graph": GRAPH, "node": NODE, "edge": EDGE}
 
 
@@ -20,12 +20,12 @@ def check_table(table: GraphTable, spec: BenchmarkSpec, split: str, first_graph:
 
     Args:
         table: the graphs.
-        spec: that they must fit.
-        split: its name.
+        spec: specification that they must match.
+        split: name of the split.
         first_graph: number of the table's first graph within the split.
 
     Raises:
-        BadInput: it does not fit; with benchmark, split, graph, column, and what was expected.
+        BadInput: the table does not match; names benchmark, split, graph, column, and what was expected.
 
     Examples:
         >>> from graphbench.testing import tiny_spec, tiny_table
@@ -47,7 +47,7 @@ def check_targets(table: GraphTable, spec: BenchmarkSpec, split: str) -> None:
 
 
 def check_graphs(table: GraphTable, spec: BenchmarkSpec, where: str) -> None:
-    """Check graphs from outside a benchmark, called `where`, like `check_table`, without targets.
+    """Check graphs from outside a benchmark like `check_table`, except for targets; messages call them `where`.
 
     They may be larger than those of the benchmark.
     """
@@ -64,7 +64,7 @@ class _TableCheck:
         self.table, self.spec, self.where, self.first_graph = table, spec, where, first_graph
 
     def run(self) -> None:
-        """Run all checks, cheap ones first: later ones rely on them."""
+        """Run all checks, cheap ones first, since later ones rely on them."""
         self.sizes()
         self.edges()
         self.all_features()
@@ -90,7 +90,7 @@ class _TableCheck:
             self.real("pos", NODE, self.spec.coordinates)
 
     def sizes(self) -> None:
-        """Check that axes have one pointer per graph, columns the rows of their axis, and graphs a node."""
+        """Check pointers against the number of graphs, columns against their axis, and that every graph has a node."""
         table = self.table
         for axis, ptr in table.ptr.items():
             if len(ptr) != len(table) + 1 or int(ptr[0]) != 0 or bool((ptr.diff() < 0).any()):
@@ -112,7 +112,7 @@ class _TableCheck:
         self.pairs("edge_index", EDGE, "has an edge to a node that it does not have")
 
     def pairs(self, name: str, axis: str, fault: str) -> None:
-        """Check that every row holds two nodes of its graph."""
+        """Check that every row names two nodes of its graph."""
         values = self.column(name, axis, 2)
         if values.is_floating_point():
             raise BadInput(f"{self.where}: {name} must hold integers, got {values.dtype}.")
@@ -143,7 +143,7 @@ class _TableCheck:
         values = self.column(name, axis, width)
         if not values.is_floating_point():
             raise BadInput(f"{self.where}: {name} must hold floating-point numbers, got {values.dtype}.")
-        # Two passes without a mask of all values, which of a large table would not fit into memory; a NaN is its own
+        # Two passes avoid a mask of all values, which would not fit into memory for a large table. A NaN is its own
         # extreme.
         extremes = torch.stack(values.aminmax()) if values.numel() else values
         if not bool(extremes.isfinite().all()):
@@ -191,7 +191,7 @@ class _TableCheck:
         if not bool(wrong.any()):
             return
         row = int(wrong.nonzero()[0])
-        # right=True: graphs without a row of this axis share their pointer with the next graph, which owns the row.
+        # right=True: a graph without rows on this axis shares its pointer with the next graph, which owns the row.
         graph = row if axis == GRAPH else int(torch.searchsorted(self.table.ptr[axis], row, right=True)) - 1
         value = "" if values is None else f": {values[row].item()}"
         raise BadInput(f"{self.where}: graph {graph + self.first_graph} {fault}{value}.")

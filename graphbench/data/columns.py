@@ -1,4 +1,4 @@
-"""Convert columns to float32 where it holds them, to logarithms and to bounds; normalize weights of the loss."""
+"""Convert columns to float32 if it is precise enough, to logarithms and to bounds; normalize loss weights."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _TOLERANCE = 1e-4
 def imprecise_columns(values: np.ndarray) -> list[int]:
     """Return the columns in which float32 moves a value by more than 1e-4 standard deviations.
 
-    Seven digits are too few for small differences beside a large offset.
+    Seven digits are too few for small differences on top of a large offset.
 
     Args:
         values: `[rows]` or `[rows, columns]`, integers, or real numbers with NaN where unknown.
@@ -33,7 +33,7 @@ def imprecise_columns(values: np.ndarray) -> list[int]:
         >>> imprecise_columns(np.array([[1e6, 1.5], [1e6 + 1e-3, 2.5]]))
         [0]
     """
-    # Narrower floats have lost their digits already, and booleans have none to lose.
+    # Narrower floats have already lost their digits, and booleans have none to lose.
     if not values.size or not (values.dtype == np.float64 or values.dtype.kind in "iu"):
         return []
     rows = values.reshape(len(values), -1).astype(np.float64, copy=False)
@@ -41,7 +41,7 @@ def imprecise_columns(values: np.ndarray) -> list[int]:
     exact = np.where(mask, rows, 0.0)
     count = mask.sum(0).clip(min=1)
     mean = exact.sum(0) / count
-    # Not E[x^2] - E[x]^2, which cancels in just these columns.
+    # Not E[x^2] - E[x]^2, which cancels in exactly these columns.
     spread = np.sqrt((np.where(mask, exact - mean, 0.0) ** 2).sum(0) / count)
     with np.errstate(over="ignore"):
         error = np.abs(exact.astype(np.float32).astype(np.float64) - exact).max(0)
@@ -60,7 +60,7 @@ def to_exact_float(values: np.ndarray) -> np.ndarray:
 
 
 def to_float32(values: np.ndarray, name: str) -> np.ndarray:
-    """Convert features to float32, and warn of the columns for which it is too coarse."""
+    """Convert features to float32, and warn about columns for which it is too coarse."""
     if lost := imprecise_columns(values):
         rows = values.reshape(len(values), -1)
         column = rows[:, lost[0]]
@@ -74,7 +74,7 @@ def to_float32(values: np.ndarray, name: str) -> np.ndarray:
 
 
 def to_log10(values: np.ndarray, logged: Sequence[bool]) -> np.ndarray:
-    """Take the decimal logarithm of the columns `[..., T]` that `logged` marks; empty stands for none.
+    """Take the decimal logarithm of the columns `[..., T]` that `logged` marks; empty means none.
 
     Examples:
         >>> to_log10(np.array([[100.0, 5.0]]), (True, False)).tolist()
@@ -104,10 +104,10 @@ def split_bounds(values: np.ndarray, signs: np.ndarray) -> dict[str, np.ndarray]
 
     Args:
         values: real targets or their bounds `[rows, T]`, NaN where unknown.
-        signs: 1 for what a target is above, -1 for what it is below, 0 for a target itself `[rows, T]`.
+        signs: 1 for a lower bound, -1 for an upper bound, 0 for a target itself `[rows, T]`.
 
     Returns:
-        The three columns `[rows, T]` in one type, see `to_exact_float`, NaN where a cell is not of this kind.
+        The three columns `[rows, T]` in one dtype, see `to_exact_float`; NaN where a cell is of another kind.
 
     Examples:
         >>> columns = split_bounds(np.array([[3.0, 10.0]]), np.array([[0, 1]]))
@@ -124,10 +124,10 @@ def split_bounds(values: np.ndarray, signs: np.ndarray) -> dict[str, np.ndarray]
 def relative_weights(
     given: Sequence[float] | Mapping[str, float] | None, names: Sequence[str], kind: str
 ) -> tuple[float, ...]:
-    """Return the weight of each target in the loss, with mean 1; by name, the others weigh 1. Empty for None.
+    """Return the weights of targets in the loss, with mean 1. Targets not named in a mapping weigh 1; None gives ().
 
     Raises:
-        BadInput: weights are of other targets, negative or all 0, or there is a single target.
+        BadInput: weights name unknown targets, are negative or all 0, or there is a single target.
 
     Examples:
         >>> relative_weights({"logS": 3}, ["logS", "pKa"], "regression")
@@ -136,7 +136,7 @@ def relative_weights(
     if given is None:
         return ()
     if len(names) < 2 or kind not in ("regression", "multilabel"):
-        raise BadInput(f"target_weights={given}: only several numbers or labels have weights among each other.")
+        raise BadInput(f"target_weights={given}: only several numbers or labels have relative weights.")
     if isinstance(given, Mapping):
         if unknown := [name for name in given if name not in names]:
             raise BadInput(f"target_weights: no target is called {unknown[0]!r}; there are {', '.join(names)}.")
@@ -151,9 +151,9 @@ def relative_weights(
 
 
 def scaled_weights(splits: Mapping[str, GraphTable]) -> dict[str, GraphTable]:
-    """Divide weights by their mean over the labelled training rows; splits without weights stay as they are.
+    """Divide weights by their mean over the labelled training rows; splits without weights stay unchanged.
 
-    A loss that divides by the number of rows keeps its usual size then, and a row counts the same in every batch.
+    A loss that divides by the number of rows then keeps its usual size, and a row counts the same in every batch.
 
     Args:
         splits: tables by name, with "train"; the column `weight` of each is changed. Targets `y [rows, T]` are NaN
@@ -176,7 +176,7 @@ def mean_weight(train: Mapping[str, Tensor]) -> Tensor | None:
     """Return the mean weight of the labelled rows, see `scaled_weights`; None without weights.
 
     Args:
-        train: columns `y`, `weight` and the bounds of the training rows, as far as there are any.
+        train: columns `y`, `weight` and the bounds of the training rows, if they exist.
     """
     from graphbench.contracts.table import BOUNDS, WEIGHT  # with torch, which processes that read molecules do without
 

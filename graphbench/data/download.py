@@ -1,18 +1,18 @@
-"""Fetch published files whole or not at all, verified, with advice for machines without a network.
+"""Fetch and verify published files, whole or not at all, with advice for machines without a network.
 
-Two calls, for a benchmark that is called NAME and keeps its files in `folder`:
+There are two functions. For a benchmark called NAME that keeps its files in `folder`:
 
     path = fetch(url, folder, "file.csv", what=NAME, sha256="...", advice="Or use source=...")
     paths = fetch_members(url, folder, {"train.pt": "NAME/train.pt"}, what=NAME, advice="Or use source=...")
 
-Existing files are used as they are. Both write to a temporary name in `folder` first and rename at the end, one process
-at a time: others wait, and use the files that the first has fetched.
-PyG's and OGB's downloaders are not used: they skip certificates, have no timeout, or prompt at the terminal, and unpack
-any member of an archive.
+Existing files are used unchanged. Both functions write to a temporary name in `folder` first and rename at the end. One
+process downloads at a time; the others wait, then use the files that it fetched. PyG's and OGB's downloaders are not
+used: they skip certificate checks, have no timeout, or prompt at the terminal, and they unpack any member of an
+archive.
 
-All downloads use https. A file must have the checksum that its publisher states, where there is one; the checksums of
-the first download are recorded in `folder/SHA256SUMS` (`sha256sum --check --ignore-missing SHA256SUMS`), and files that
-differ from them later are refused.
+All downloads use https. A file must match its publisher's checksum, if there is one. The checksums of the first
+download are recorded in `folder/SHA256SUMS` (`sha256sum --check --ignore-missing SHA256SUMS`), and files that differ
+later are refused.
 """
 
 from __future__ import annotations
@@ -57,18 +57,18 @@ def fetch(
     """Download `folder/file` unless it exists, and return its path.
 
     Args:
-        url: of the file; http becomes https.
-        folder: of the file; created where it is missing.
+        url: address of the file; http becomes https.
+        folder: folder of the file; created if missing.
         file: its name there.
         what: name of the data set ("ZINC"), for messages and the progress bar.
-        sha256: of its content, in hexadecimal; an existing file must have it as well.
+        sha256: checksum of its content, in hexadecimal; an existing file must have it as well.
         md5: the same, for publishers that give no better checksum.
         others: name -> address of further files that `folder` will need, so that one message lists them all.
         advice: for a machine without a network, in whole sentences.
 
     Raises:
-        MissingData: it could not be fetched; the message says from where to get it and where to put it.
-        CorruptData: its checksum is not the published one, or has changed since it was first fetched.
+        MissingData: it could not be fetched; the message says where to get it and where to put it.
+        CorruptData: its checksum is not the published one, or differs from that of the first download.
 
     Examples:
         >>> folder = Path(tempfile.mkdtemp())
@@ -107,24 +107,24 @@ def fetch_members(
 ) -> dict[str, Path]:
     """Extract some files of a published zip archive to `folder/NAME`; return their paths by name.
 
-    Existing files are used as they are. Missing ones come from the archive, where the user put it by hand, or it is
-    downloaded; the archive is not kept.
+    Existing files are used unchanged. Missing ones come from an archive that the user put there by hand, or else from a
+    downloaded one, which is not kept.
 
     Args:
-        url: of the archive; http becomes https.
-        folder: of the files; created where it is missing.
+        url: address of the archive; http becomes https.
+        folder: folder of the files; created if missing.
         members: name in `folder` -> path inside the archive.
         what: name of the data set ("ZINC"), for messages and the progress bar.
         archive: its file name; by default the last part of `url`.
-        archive_folder: folder of an archive put by hand, and of `others`; `folder` by default.
-        sha256: of the archive, in hexadecimal.
+        archive_folder: folder of an archive that was put there by hand, and of `others`; `folder` by default.
+        sha256: checksum of the archive, in hexadecimal.
         md5: the same, for publishers that give no better checksum.
         others: name -> address of further files that `folder` will need, so that one message lists them all.
         advice: for a machine without a network, in whole sentences.
 
     Raises:
-        MissingData: it could not be fetched; the message says from where to get it and where to put it.
-        CorruptData: the archive is damaged, is not the published or first fetched one, breaks the limits of
+        MissingData: it could not be fetched; the message says where to get it and where to put it.
+        CorruptData: the archive is damaged, is not the published or first fetched one, exceeds the limits of
             `graphbench.data.archives`, or an existing file changed since it was fetched.
 
     Examples:
@@ -157,7 +157,7 @@ def _extract_missing(
     remedy: str,
     checksums: Mapping[str, str | None],
 ) -> None:
-    """Extract files of an archive to `folder`, which is downloaded unless the user put it there."""
+    """Extract files of an archive to `folder`; download the archive unless the user put it there."""
     # The temporary folder is below `folder`, so that the last step is a rename on one file system.
     with tempfile.TemporaryDirectory(dir=folder, prefix=".download-") as temporary:
         faults: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
@@ -175,7 +175,7 @@ def _extract_missing(
 
 @contextlib.contextmanager
 def _sent_by(url: str, what: str, remedy: str) -> Iterator[None]:
-    """Name the address in errors of a downloaded file, of which the user has no copy to delete."""
+    """Name the address in errors about a downloaded file, since the user has no copy to delete."""
     try:
         yield
     except CorruptData as error:
@@ -187,9 +187,9 @@ def _alone(folder: Path, what: str, complete: Callable[[], bool]) -> Iterator[bo
     """Let one process at a time write files into a folder; yield whether they are missing.
 
     Args:
-        folder: created where it is missing. If its files exist, nothing is written and no process waits.
+        folder: the folder; created if missing. If its files exist, nothing is written and no process waits.
         what: name of the data set, for the warning of waiting processes.
-        complete: tells whether the files exist.
+        complete: returns whether the files exist.
 
     Raises:
         MissingData: they are missing, and this user may not write there, or the disk is full.
@@ -198,7 +198,7 @@ def _alone(folder: Path, what: str, complete: Callable[[], bool]) -> Iterator[bo
         yield False
         return
     try:
-        # An ExitStack, to tell a PermissionError of the lock from one of the caller's block.
+        # An ExitStack distinguishes a PermissionError of the lock from one of the caller's block.
         with contextlib.ExitStack() as stack:
             try:
                 stack.enter_context(
@@ -233,12 +233,12 @@ def _secure(url: str) -> str:
 
 
 class _Redirects(urllib.request.HTTPRedirectHandler):
-    """Follow redirections that stay encrypted."""
+    """Follow redirects that stay encrypted."""
 
     def redirect_request(
         self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: Any, newurl: str
     ) -> urllib.request.Request | None:
-        """Follow a redirection, or raise `OSError` where it is not encrypted."""
+        """Follow a redirect, or raise `OSError` if it is not encrypted."""
         _check_scheme(newurl)
         return super().redirect_request(req, fp, code, msg, headers, newurl)
 
@@ -249,7 +249,7 @@ def _check_scheme(url: str) -> None:
 
 
 def open_url(url: str, timeout: float) -> Any:
-    """Open an address; raise `OSError` where there is no answer, or it cannot be trusted."""
+    """Open an address; raise `OSError` if there is no answer or the answer cannot be trusted."""
     _check_scheme(url)
     return urllib.request.build_opener(_Redirects).open(url, timeout=timeout)
 
@@ -263,7 +263,7 @@ def _download(url: str, path: Path, what: str, remedy: str) -> None:
                     file.write(block)
                     advance(len(block))
                     if file.tell() > MOST_BYTES:
-                        raise HTTPException(f"there is no end after {MOST_BYTES >> 30} GB")
+                        raise HTTPException(f"no end after {MOST_BYTES >> 30} GB")
             if length is not None and file.tell() != int(length):
                 raise HTTPException(f"the connection ended after {file.tell():,} of {int(length):,} bytes")
     except (OSError, HTTPException) as error:
@@ -275,11 +275,11 @@ def extract(archive: Path, folder: Path, members: Mapping[str, str] | Iterable[s
 
     Args:
         archive: the zip file.
-        folder: of the files; created where it is missing.
-        members: name in `folder` -> path inside the archive, or only the paths, of which the last part is the name.
+        folder: folder of the files; created if missing.
+        members: name in `folder` -> path inside the archive, or only the paths, whose last parts are the names.
 
     Raises:
-        CorruptData: the archive is damaged, lacks a member, or has names that lead out of a folder.
+        CorruptData: the archive is damaged, lacks a member, or has names that lead out of the folder.
     """
     wanted = members if isinstance(members, Mapping) else {PurePosixPath(path).name: path for path in members}
     folder.mkdir(parents=True, exist_ok=True)
@@ -298,13 +298,13 @@ def extract(archive: Path, folder: Path, members: Mapping[str, str] | Iterable[s
 
 
 def _recorded(folder: Path) -> dict[str, str]:
-    """Read the recorded SHA-256 of each download of a folder."""
+    """Read the recorded SHA-256 of each download in a folder."""
     try:
         lines = (folder / SUMS).read_text(encoding="utf-8").splitlines()
     except FileNotFoundError:
         return {}
     except (OSError, UnicodeDecodeError) as error:
-        raise CorruptData(f"{folder / SUMS} cannot be read ({error}). Delete it where the files are right.") from error
+        raise CorruptData(f"{folder / SUMS} cannot be read ({error}). Delete it if the files are right.") from error
     return {name: checksum for checksum, _, name in (line.partition("  ") for line in lines) if name}
 
 
@@ -312,11 +312,11 @@ def _check_recorded(folder: Path, files: Mapping[str, Path], every: bool = False
     """Compare files with the checksums of their first download, and return the checksums.
 
     Args:
-        folder: of the record.
-        files: name there -> current path of the file.
-        every: compute also the checksums of files without a record.
+        folder: folder with the record.
+        files: name in the record -> current path of the file.
+        every: also compute the checksums of files without a record.
     """
-    # Not read without files, since it may be unreadable.
+    # Without files the record is not read, since it may be unreadable.
     recorded = _recorded(folder) if files else {}
     sums = {name: compute_digest(path, "sha256") for name, path in files.items() if every or name in recorded}
     for name, actual in sums.items():
@@ -330,7 +330,7 @@ def _check_recorded(folder: Path, files: Mapping[str, Path], every: bool = False
 
 
 def check_content(path: Path, *, sha256: str | None = None, md5: str | None = None) -> None:
-    """Compare a file with the checksums that are given."""
+    """Compare a file with the given checksums."""
     for algorithm, expected in (("sha256", sha256), ("md5", md5)):
         if expected is not None and (actual := compute_digest(path, algorithm)) != expected:
             raise CorruptData(

@@ -1,7 +1,7 @@
 """Compute an encoding for many graphs on all cores, and cache it in the store.
 
-The table is cut into chunks that depend on the graphs alone, each computed with one thread, so that the result does
-not depend on how many cores there are.
+The table is cut into chunks that depend only on the graphs, and each chunk is computed with one thread. The result
+therefore does not depend on the number of cores.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from graphbench.data.tables import expected_rows, read_encoded, widen, write_enc
 from graphbench.data.worker_pool import available_cores, ordered_map
 from graphbench.errors import BadInput, GraphbenchError
 
-#: Work of a chunk: the sum over its graphs of nodes squared plus edges, and its number of graphs.
+#: Maximum work (sum of nodes squared plus edges) of a chunk with several graphs, and maximum number of graphs.
 CHUNK_WORK, CHUNK_GRAPHS = 1 << 22, 512
-#: Seconds of remaining work from which on processes are started.
+#: Seconds of remaining work above which processes are started.
 POOL_FROM = 3.0
 
 Span = tuple[int, int]
@@ -42,10 +42,10 @@ def encode(
     """Load an encoding of all graphs of `table` from the store, or compute and store it.
 
     Args:
-        table: the graphs; without other encodings.
-        encoding: to compute.
-        store: of the result.
-        key: names the content of `table` (`tables.content_key`).
+        table: the graphs, without other encodings.
+        encoding: the encoding to compute.
+        store: store of the result.
+        key: identifies the content of `table` (`tables.content_key`).
         describe: name of the graphs ("ZINC train"), for messages.
         workers: processes at most; all cores by default.
 
@@ -53,7 +53,7 @@ def encode(
         The encoding's columns and pointers, memory-mapped when large; read-only.
 
     Raises:
-        GraphbenchError: it fails, on a graph that the message names.
+        GraphbenchError: the encoding fails; the message names the graph.
     """
     identity = _key(encoding, key)
     parts = KeptParts(store, identity)
@@ -75,7 +75,7 @@ def encode_share(
     describe: str = "data",
     workers: int | None = None,
 ) -> int:
-    """Compute a share of the parts from which `encode` then writes the encoding; with the same bits as without parts.
+    """Compute a share of the parts from which `encode` later writes the encoding, bit for bit as without parts.
 
     Arguments are those of `encode`.
 
@@ -103,7 +103,7 @@ def _key(encoding: Encoding, content: str) -> dict[str, Any]:
 def _joined(
     table: GraphTable, encoding: Encoding, kept: KeptParts, describe: str, workers: int | None
 ) -> Iterator[Encoded]:
-    """Read the parts that are kept, and compute the others."""
+    """Read the stored parts, and compute the others."""
     if not kept.exist():
         yield from compute_chunks(table, encoding, describe, workers)
         return
@@ -116,32 +116,32 @@ def _joined(
 
 
 def with_encoding(table: GraphTable, encoding: Encoding, encoded: Encoded) -> GraphTable:
-    """Return the table with the encoding's columns beside its own; nothing is copied."""
+    """Return the table with the encoding's columns added; nothing is copied."""
     taken = sorted(set(encoding.layout) & set(table.layout))
     if taken:
-        raise BadInput(f"{encoding!r} gives the fields {', '.join(taken)}, which the graphs have already.")
+        raise BadInput(f"{encoding!r} gives the fields {', '.join(taken)}, which the graphs already have.")
     return table.with_columns(encoded.columns, encoding.layout, encoded.ptr)
 
 
 def encoded_here(
     table: GraphTable, encodings: Sequence[Encoding], describe: str = "input", workers: int | None = None
 ) -> tuple[GraphTable, list[int], dict[int, str]]:
-    """Encode graphs in memory, for those that are used once and not stored.
+    """Encode graphs that are used once, in memory, without the store.
 
     Args:
-        table: the graphs; without encodings.
-        encodings: to compute; the results are those that `encode` stores.
+        table: the graphs, without encodings.
+        encodings: the encodings to compute; the results equal those of `encode`.
         describe: name of the graphs, for messages.
         workers: processes at most; all cores by default.
 
     Returns:
-        `(table, valid, problems)`: the graphs that could be encoded, their numbers in the given table, and for each
-        other one the reason.
+        `(table, valid, problems)`: the graphs that could be encoded, their numbers in the given table, and the reason
+        for each of the others.
     """
     valid, problems = list(range(len(table))), {}
     try:
         computed = [encode_in_memory(table, e, describe, workers) for e in encodings if valid]
-    except GraphbenchError:  # some graphs fail: encode each alone, to keep the others
+    except GraphbenchError:  # some graphs fail: encode each one separately, to keep the others
         for graph in valid:
             try:
                 for encoding in encodings:
@@ -183,7 +183,7 @@ def chunk_spans(table: GraphTable) -> list[Span]:
 
 
 def part_spans(table: GraphTable) -> list[list[Span]]:
-    """Group the spans of a table into parts of about `PART_ROWS` graphs, fewer where graphs are large."""
+    """Group the spans of a table into parts of about `PART_ROWS` graphs, fewer if graphs are large."""
     spans, size = chunk_spans(table), PART_ROWS // CHUNK_GRAPHS
     return [spans[start : start + size] for start in range(0, len(spans), size)]
 
@@ -195,9 +195,9 @@ def compute_chunks(
     workers: int | None = None,
     spans: list[Span] | None = None,
 ) -> Iterator[Encoded]:
-    """Encode chunk after chunk, in the order of the graphs; some chunks of the table if their `spans` are given.
+    """Encode chunk after chunk, in the order of the graphs; with `spans`, only those chunks.
 
-    The first chunk is computed here and timed; if the rest would take longer than `POOL_FROM` seconds it is
+    The first chunk is computed and timed in this process. If the rest would take longer than `POOL_FROM` seconds, it is
     distributed over processes.
     """
     spans = chunk_spans(table) if spans is None else spans
@@ -208,7 +208,7 @@ def compute_chunks(
             first = _compute(table, encoding, describe, spans[0])
         left = (time.monotonic() - started) * (len(spans) - 1)
         yield first
-        # The first chunk is reported with the second: a bar has a thread, and must not start before processes do.
+        # Report the first chunk with the second: a bar has a thread, and must not start before the processes do.
         reported = spans[0][0]
         run = _in_processes if workers > 1 and left > POOL_FROM else _in_process
         with closing(run(table, encoding, describe, spans[1:], workers)) as rest:
@@ -230,7 +230,7 @@ def _in_process(
 def _in_processes(
     table: GraphTable, encoding: Encoding, describe: str, spans: list[Span], workers: int
 ) -> Generator[Encoded, None, None]:
-    """Like `_in_process` on several cores, at most a few chunks ahead of the reader."""
+    """Run `_in_process` on several cores, at most a few chunks ahead of the reader."""
     start = partial(_start_worker, table, encoding, describe)
     with closing(ordered_map(_work, spans, workers, f"{encoding!r} of {describe}", start)) as results:
         for columns, ptr in results:
@@ -263,7 +263,7 @@ def _compute(table: GraphTable, encoding: Encoding, describe: str, span: Span) -
     """Encode the graphs `span` and check the result.
 
     Raises:
-        GraphbenchError: without attributes, so that it can be pickled.
+        GraphbenchError: the encoding fails; the error has no attributes, so that it can be pickled.
     """
     try:
         with torch.no_grad():
@@ -276,9 +276,9 @@ def _compute(table: GraphTable, encoding: Encoding, describe: str, span: Span) -
 
 
 def _checked(table: GraphTable, encoding: Encoding, span: Span) -> Encoded:
-    """Encode some graphs; raise `ValueError` when the result does not fit them."""
+    """Encode some graphs; raise `ValueError` if the result does not match them."""
     trim_mapped()
-    # Tables are stored in narrow types, in which sums of an encoding would overflow.
+    # Tables are stored in narrow dtypes, in which the sums of an encoding would overflow.
     part = widen(table.slice(*span))
     encoded = encoding.compute(part)
     if set(encoded.columns) != set(encoding.layout):
@@ -297,7 +297,7 @@ def _checked(table: GraphTable, encoding: Encoding, span: Span) -> Encoded:
 
 
 def _locate(table: GraphTable, encoding: Encoding, span: Span) -> str:
-    """Describe the first graph of `span` that fails alone; the whole span when none does."""
+    """Describe the first graph of `span` that fails by itself; the whole span if none does."""
     for graph in range(*span):
         try:
             with torch.no_grad():

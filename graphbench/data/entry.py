@@ -38,7 +38,7 @@ FORMAT = 1
 HEADER = 256
 MANIFEST, VERIFIED = "manifest.json", "verified.json"
 _BLOCK = 1 << 24
-#: Names of arrays, which are those of their files, and kinds of their numbers.
+#: Valid names of arrays, which are also file names, and valid kinds of their numbers.
 _NAME, _KINDS = r"[A-Za-z0-9_][A-Za-z0-9_.-]*", "biuf"
 
 
@@ -78,7 +78,7 @@ class EntryWriter:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        #: JSON values kept beside the arrays.
+        #: JSON values stored with the arrays.
         self.meta: dict[str, Any] = {}
         self._streams: dict[str, _Stream] = {}
 
@@ -86,7 +86,7 @@ class EntryWriter:
         """Add rows to the array `name`; the first call fixes its dtype and the shape of a row.
 
         Raises:
-            BadInput: for a name that is no file name, values that are no numbers, or rows unlike earlier ones.
+            BadInput: the name is not a file name, the values are not numbers, or the rows differ from earlier ones.
         """
         values = rows.detach().cpu().numpy() if isinstance(rows, Tensor) else np.asarray(rows)
         if values.ndim == 0 or values.dtype.kind not in _KINDS:
@@ -95,7 +95,7 @@ class EntryWriter:
             raise BadInput(f"Array name {name!r} must consist of letters, digits, '_', '-' and '.'.")
         if name not in self._streams:
             file = (self.folder / f"{name}.npy").open("xb")
-            # Room for the header, which says the number of rows and is written last.
+            # Reserve space for the header, which has the number of rows and is written last.
             file.write(bytes(HEADER))
             self._streams[name] = _Stream(file, values.dtype, values.shape[1:])
         stream = self._streams[name]
@@ -104,17 +104,17 @@ class EntryWriter:
                 f"Array {name!r} was begun with rows {stream.dtype}{list(stream.tail)} and now gets "
                 f"{values.dtype}{list(values.shape[1:])}: every chunk must have the same dtype and width."
             )
-        # Bytes without a copy; `tobytes` would double the memory of a chunk.
+        # A view of the bytes; `tobytes` would double the memory of a chunk.
         data = np.ascontiguousarray(values).reshape(-1).view(np.uint8).data
         stream.file.write(data)
         stream.hash.update(data)
         stream.rows += len(values)
 
     def close(self, key: Mapping[str, Any]) -> None:
-        """Write headers and the manifest. `sync_entry` syncs everything to the disk, which takes longer than writing.
+        """Write headers and the manifest. Syncing to disk takes longer than writing and is left to `sync_entry`.
 
-        Until then a power cut may leave other bytes than were written, in files of the right size. Small entries are
-        checked each time they are opened; the note of a large one holds for as long as this machine runs.
+        Until it has run, a power cut may leave wrong bytes in files of the right size. Small entries are checked each
+        time they are opened; the record that a large one was verified is valid until this machine reboots.
         """
         arrays = {}
         for name, stream in self._streams.items():
@@ -133,12 +133,12 @@ class EntryWriter:
     def abandon(self) -> None:
         """Close the files of a build that failed."""
         for stream in self._streams.values():
-            with contextlib.suppress(OSError):  # flushing the rest fails like the write before
+            with contextlib.suppress(OSError):  # flushing the rest fails like the previous write
                 stream.file.close()
 
 
 def _provenance() -> dict[str, str]:
-    """Versions and time of the build."""
+    """Return versions and time of the build."""
     from importlib.metadata import PackageNotFoundError, version
 
     try:
@@ -150,9 +150,9 @@ def _provenance() -> dict[str, str]:
 
 
 def sync_entry(folder: Path) -> None:
-    """Sync an entry to the disk, unless it is gone again."""
+    """Sync an entry to the disk, unless it has been removed."""
     with contextlib.suppress(OSError):
-        # The folders last, which Windows cannot sync: names must not reach the disk before the content of the files.
+        # Folders come last: names must not reach the disk before the content of the files. Windows cannot sync folders.
         for path in (*folder.iterdir(), folder, folder.parent):
             sync_path(path)
 
@@ -170,9 +170,9 @@ class Entry:
     """An opened entry.
 
     Args:
-        folder: of the entry.
+        folder: folder of the entry.
         arrays: name -> array, in memory or memory-mapped; read-only.
-        meta: JSON values that the builder stored beside the arrays.
+        meta: JSON values that the builder stored with the arrays.
         checksums: name -> SHA-256 of the array's bytes.
     """
 
@@ -183,10 +183,10 @@ class Entry:
 
 
 def read_manifest(folder: Path, key: Mapping[str, Any]) -> dict[str, Any]:
-    """Read the manifest of an entry; check that it is whole and belongs to `key`.
+    """Read the manifest of an entry; check that it is intact and belongs to `key`.
 
     Raises:
-        CorruptData: it is missing, unreadable, altered, of another format or of another key.
+        CorruptData: it is missing, unreadable or altered, or has another format or key.
     """
     try:
         body = json.loads((folder / MANIFEST).read_bytes())
@@ -208,7 +208,7 @@ def read_manifest(folder: Path, key: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _check_record(name: str, record: Any) -> None:
-    """Refuse a record that `EntryWriter` does not write: whoever altered it could compute its checksum anew."""
+    """Refuse a record that `EntryWriter` would not write: whoever altered it could recompute its checksum."""
     try:
         dtype, shape, size = np.dtype(record["dtype"]), record["shape"], record["bytes"]
         rows = math.prod(shape)
@@ -232,7 +232,7 @@ def _stamps(folder: Path, arrays: Mapping[str, Any]) -> dict[str, list[int]]:
 
 
 def note_verified(folder: Path, arrays: Mapping[str, Any], until_restart: bool = False) -> None:
-    """Record that the files as they are now have the right checksums, unless the store is read-only.
+    """Record that the files in their current state have the right checksums, unless the store is read-only.
 
     With `until_restart` the record expires with the next boot, because the files may not be on the disk yet.
     """
@@ -244,7 +244,7 @@ def note_verified(folder: Path, arrays: Mapping[str, Any], until_restart: bool =
 def _already_verified(folder: Path, arrays: Mapping[str, Any]) -> bool:
     try:
         record = json.loads((folder / VERIFIED).read_bytes())
-        # Two empty identifiers are two systems without one, not the same boot.
+        # Two empty identifiers do not mean the same boot, but two systems without identifiers.
         is_current = "start" not in record or record["start"] == boot_id() != ""
         return bool(is_current and record["files"] == _stamps(folder, arrays))
     except (OSError, ValueError, TypeError, KeyError):
@@ -252,12 +252,12 @@ def _already_verified(folder: Path, arrays: Mapping[str, Any]) -> bool:
 
 
 def verify(folder: Path, arrays: Mapping[str, Any], full_below: int) -> None:
-    """Check sizes; also headers and checksums, unless a large entry is unchanged since they were last checked.
+    """Check sizes, and also headers and checksums unless a large entry has not changed since their last check.
 
     Entries of fewer bytes than `full_below` are checked completely each time.
 
     Raises:
-        CorruptData: a file is damaged; with its name and fault.
+        CorruptData: a file is damaged; the message has its name and fault.
     """
     for name, record in arrays.items():
         path = folder / f"{name}.npy"
@@ -282,7 +282,7 @@ def verify(folder: Path, arrays: Mapping[str, Any], full_below: int) -> None:
 
 
 def read_entry(folder: Path, key: Mapping[str, Any], map_above: int, full_below: int) -> Entry:
-    """Open an entry after checking it; one of more than `map_above` bytes is memory-mapped."""
+    """Check and open an entry; one of more than `map_above` bytes is memory-mapped."""
     manifest = read_manifest(folder, key)
     records = manifest["arrays"]
     try:

@@ -1,4 +1,4 @@
-"""Load batches of a `GraphTable`, in this process or in workers, resumable within an epoch."""
+"""Load batches of a `GraphTable` in this process or in workers, and resume within an epoch."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from graphbench.errors import check_range
 
 #: Batches between two checks of the resident size of memory maps.
 _TRIM_EVERY = 8
-#: Bytes that tensors start at multiples of: a cache line, and a multiple of every number's size.
+#: Alignment of tensors in bytes: a cache line, and a multiple of the size of every dtype.
 _ALIGNMENT = 64
-#: Row numbers of the sampler -> a batch.
+#: Maps row numbers from the sampler to a batch.
 Cut = Callable[[Sequence[int]], GraphBatch]
-#: A batch, and a generator for random choices of training -> the batch with more fields.
+#: Maps a batch, and a generator for random choices in training, to the batch with more fields.
 Precompute = Callable[[GraphBatch, torch.Generator | None], GraphBatch]
 
 
 @dataclass
 class PackedBatch:
-    """Tensors of a `GraphBatch` in one buffer, for the way from a worker to the training process, and on to a GPU.
+    """Tensors of a `GraphBatch` in one buffer, to send them from a worker to the training process and to a GPU.
 
-    A batch has about a dozen tensors. Sent one by one, each costs a file of shared memory that one process creates and
-    the other maps; for small graphs that takes longer than cutting the batch. `speed/data_path.py` prints the rate.
-    To a GPU, each would cost a copy of its own.
+    A batch has about a dozen tensors. Sent one by one, each needs a file of shared memory that one process creates and
+    the other maps, which takes longer than cutting a batch of small graphs. `speed/data_path.py` prints the rate. To a
+    GPU, each would need a separate copy.
 
     Args:
         buffer: `[bytes]`, uint8, on any device.
@@ -48,13 +48,13 @@ class PackedBatch:
 
     @classmethod
     def pack(cls, batch: GraphBatch, pin_memory: bool = False) -> PackedBatch:
-        """Copy the tensors of a batch on the CPU into one buffer, which copies to a GPU do not wait for if pinned."""
+        """Copy the tensors of a CPU batch into one buffer; if it is pinned, copies to a GPU do not block."""
         fields = batch.to_dict()
         tensors = {name: value.contiguous() for name, value in fields.items() if isinstance(value, Tensor)}
         parts, end = {}, 0
         for name, tensor in tensors.items():
             parts[name] = (end, tensor.dtype, tensor.shape)
-            # Rounded up: a view of another type must start at a multiple of its numbers' size.
+            # Round up: a view with another dtype must start at a multiple of its item size.
             end += -(-tensor.nbytes // _ALIGNMENT) * _ALIGNMENT
         buffer = torch.empty(end, dtype=torch.uint8, pin_memory=pin_memory)
         for name, tensor in tensors.items():
@@ -71,10 +71,10 @@ class PackedBatch:
         return GraphBatch.from_dict(fields)
 
     def to(self, device: torch.device, stream: torch.cuda.Stream | None = None) -> PackedBatch:
-        """Copy to a GPU, all tensors at once; from page-locked memory the copy does not block.
+        """Copy all tensors to a GPU at once, without blocking if they are in page-locked memory.
 
-        With a `stream` it is copied beside what the GPU computes, and its current stream waits; by default the copy
-        takes its turn on the current stream.
+        With a `stream`, the copy overlaps with the computation, and the current stream of the GPU waits for it. By
+        default the copy is queued on the current stream.
         """
         if stream is None:
             return PackedBatch(self.buffer.to(device, non_blocking=True), self.parts, self.others)
@@ -119,7 +119,7 @@ class _Rows(Dataset[GraphBatch | PackedBatch]):
             if get_worker_info() is None:
                 return batch
             packed = PackedBatch.pack(batch)
-            # Here an error reaches the training, which would wait for ever for a batch that the thread cannot send
+            # Errors here reach the training, which would otherwise wait forever for a batch that the thread cannot send
             packed.buffer.share_memory_()
             return packed
         finally:
@@ -127,7 +127,7 @@ class _Rows(Dataset[GraphBatch | PackedBatch]):
 
 
 class _Seeded:
-    """Batches of a sampler with the seeds of their random choices; workers do not know the epoch."""
+    """Batches of a sampler with the seeds of their random choices, since workers do not know the epoch."""
 
     def __init__(self, sampler: SizeBucketSampler, draws: bool) -> None:
         self.sampler, self.draws = sampler, draws
@@ -141,7 +141,7 @@ class _Seeded:
 
 
 def _generator(seeds: Sequence[int]) -> torch.Generator:
-    """Make a generator that follows from the seeds alone."""
+    """Create a generator that depends only on the seeds."""
     return torch.Generator().manual_seed(int(random_state(*seeds).randint(1 << 63, dtype=np.int64)))
 
 
@@ -152,20 +152,20 @@ def _unchanged(batch: Any) -> Any:
 class GraphLoader:
     """Iterate over the batches of one epoch.
 
-    It wraps a `DataLoader` instead of being one: Lightning rebuilds data loaders with samplers of its own (for
-    prediction, and on several devices), which would count graphs twice. It leaves any other iterable alone, tells
-    `batch_sampler` the epoch, and keeps `state_dict()` in checkpoints.
+    It wraps a `DataLoader` instead of being one: Lightning rebuilds data loaders with its own samplers (for prediction,
+    and on several devices), which would count graphs twice. It leaves other iterables unchanged, passes the epoch to
+    `batch_sampler`, and saves `state_dict()` in checkpoints.
 
-    An iterator reads the epoch with its first batch, because Lightning makes iterators before it sets the epoch.
-    Where nobody calls `set_epoch`, as in a loop of one's own, each iteration is the next epoch.
+    An iterator reads the epoch with its first batch, because Lightning creates iterators before it sets the epoch. If
+    `set_epoch` is never called, as in a custom loop, each iteration is the next epoch.
 
     Args:
-        table: the graphs; memory-mapped columns are inherited by workers, never copied.
+        table: the graphs; workers inherit memory-mapped columns without a copy.
         batch_sampler: yields the rows of each batch.
         num_workers: processes that cut batches; 0 cuts them here, which is fastest for small graphs.
-        cut: makes a batch of the sampler's items, where these are not rows of whole graphs.
-        precompute: adds fields to a batch where it is cut (`Architecture.precomputed`).
-        draws: give `precompute` a generator, which follows from the sampler's seed, the epoch and the batch's graphs.
+        cut: creates a batch from the sampler's items, if these are not rows of whole graphs.
+        precompute: adds fields to a batch in the process that cuts it (`Architecture.precomputed`).
+        draws: pass a generator to `precompute`, which depends on the sampler's seed, the epoch and the batch's graphs.
 
     Examples:
         >>> from graphbench.testing import tiny_spec, tiny_table
@@ -196,7 +196,7 @@ class GraphLoader:
 
     def __iter__(self) -> Iterator[GraphBatch]:
         self.batch_sampler.begin()
-        # Read before the sampler starts: it sets `start` back to 0 with its first batch.
+        # Read these before the sampler starts: it resets `start` to 0 with its first batch.
         epoch, done = self.batch_sampler.epoch, self.batch_sampler.start
         self._progress = (epoch, done)
         if self._loader is None:
@@ -207,8 +207,8 @@ class GraphLoader:
             yield batch.unpack() if isinstance(batch, PackedBatch) else batch
 
     def _open(self) -> DataLoader[GraphBatch | PackedBatch]:
-        """Build the underlying loader: forked workers where possible, and a generator of its own."""
-        # Forked workers inherit the table; spawned ones would each get a copy through a pipe.
+        """Build the underlying loader, with forked workers if possible and a separate generator."""
+        # Forked workers inherit the table; each spawned one would receive a copy through a pipe.
         context = None
         if self.num_workers and "fork" in multiprocessing.get_all_start_methods():
             context = multiprocessing.get_context("fork")
@@ -219,7 +219,7 @@ class GraphLoader:
             collate_fn=_unchanged,
             persistent_workers=self.num_workers > 0,
             multiprocessing_context=context,
-            # A DataLoader draws a seed for each iterator, by default from the global generator, as training does.
+            # A DataLoader draws a seed for each iterator, by default from the global generator that training uses.
             generator=torch.Generator().manual_seed(self.batch_sampler.seed),
         )
 
@@ -228,20 +228,20 @@ class GraphLoader:
         self.batch_sampler.set_epoch(epoch)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state of the iteration: batches yielded, not those that workers prepared ahead."""
+        """Return the state of the iteration; it counts yielded batches, not those that workers prepared ahead."""
         epoch, done = self._progress
         return self.batch_sampler.state_dict(done if epoch == self.batch_sampler.epoch else 0)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue the next iteration of that epoch after the state's batches."""
+        """Resume the next iteration of the state's epoch after the batches that are done."""
         self.batch_sampler.load_state_dict(state)
         self._progress = (self.batch_sampler.epoch, self.batch_sampler.start)
 
     def replace(self, loaders: list[GraphLoader]) -> None:
-        """Take the place of loaders of the same batches, as a loop makes them that asks for one in every epoch.
+        """Replace loaders of the same batches, for loops that create a new loader in every epoch.
 
-        Their workers end, else there would be more with each epoch; and the shuffle goes on, else it would be one.
-        Loaders that are replaced are taken out of the list.
+        The workers of the replaced loaders exit, or there would be more with each epoch. The shuffle continues, or
+        every epoch would have the same one. Replaced loaders are removed from the list.
         """
         order = self.batch_sampler
         for one in [one for one in loaders if one.table is self.table and one.batch_sampler.shuffle == order.shuffle]:
@@ -250,5 +250,5 @@ class GraphLoader:
             order.set_epoch(one.batch_sampler.next_epoch)
 
     def close(self) -> None:
-        """End the workers; the next iteration starts new ones."""
+        """Stop the workers; the next iteration starts new ones."""
         self._loader = None

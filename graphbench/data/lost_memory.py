@@ -1,4 +1,4 @@
-"""Explain errors that come from a lack of memory, in this process or in a data worker."""
+"""Explain errors caused by a lack of memory, in this process or in a data worker."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ import multiprocessing
 import re
 import sys
 
-#: Message of torch's DataLoader about a process that ended.
+#: Message of torch's DataLoader about a worker that exited.
 _ENDED = re.compile(
     r"DataLoader worker \(pid(?:\(s\))? ([\d, ]+)\) (?:is killed by signal: ([\w ]+)|exited unexpectedly)"
 )
 _IN_WORKER = re.compile(r"Caught \w+ in DataLoader worker process \d+")
 #: Messages of torch's allocators and threads, and of the system, about a lack of memory.
 _NO_MEMORY = ("can't allocate memory", "out of memory", "Cannot allocate memory", "can't start new thread", "bad_alloc")
-#: Messages of torch where shared memory is used up, through which workers send batches.
+#: Messages of torch when shared memory, through which workers send batches, is exhausted.
 _NO_SHARED_MEMORY = ("unable to allocate shared memory", "unable to resize file </torch_")
 _WORKERS = "--data.num_workers: fewer processes take less memory, and 0 cuts batches in this one"
 
 
 def explain_memory(error: BaseException) -> str | None:
-    """Return what to do about an error that comes from a lack of memory or a killed worker; None for any other.
+    """Return what to do about an error caused by a lack of memory or a killed worker; None for any other error.
 
-    torch raises the end of a data worker wherever the program happens to be, often within an innocent logger.
+    torch reports the death of a data worker wherever the program happens to be, often within an unrelated logger.
 
     Examples:
         >>> explain_memory(RuntimeError("DataLoader worker (pid 7) is killed by signal: Killed. ")).partition(":")[0]
@@ -65,12 +65,12 @@ def _chain(error: BaseException | None) -> list[BaseException]:
 
 
 def _peak_of_workers() -> str:
-    """Describe the peak memory of ended child processes, as the system counts it."""
+    """Describe the peak memory of child processes that have exited, as the system counts it."""
     if sys.platform == "win32":
         return ""
     import resource
 
-    multiprocessing.active_children()  # reaps ended processes, which are counted only then
+    multiprocessing.active_children()  # reaps processes that have exited, which are counted only then
     peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
     if not peak:
         return ""
@@ -78,7 +78,7 @@ def _peak_of_workers() -> str:
 
 
 def _limit() -> str:
-    """Describe the limit of this process's address space, where `ulimit -v` set one."""
+    """Describe the limit of this process's address space, if `ulimit -v` set one."""
     if sys.platform == "win32":
         return ""
     import resource

@@ -1,10 +1,10 @@
 """Memory-map arrays: read the rows of a batch, and release their pages.
 
-Two defaults of the kernel do not suit random batches of a large set. It reads ahead around every page that is touched,
-which on a machine with less memory than data means reading everything many times over; and it counts every page ever
-read as memory of the process until memory runs short, so that a job with a limit is killed. Hence very large arrays are
-marked as randomly read and their rows are prefetched batch by batch (`Prefetcher`), and pages are released from time to
-time (`trim_mapped`). They stay in the page cache, where reading them again is cheap.
+Two defaults of the kernel do not suit random batches of a large data set. First, it reads ahead around every page that
+is touched; on a machine with less memory than data, this reads everything many times over. Second, it counts every page
+ever read as memory of the process until memory runs short, so a job with a memory limit is killed. Hence very large
+arrays are marked as randomly read and their rows are prefetched batch by batch (`Prefetcher`), and pages are released
+from time to time (`trim_mapped`). They stay in the page cache, from which reading them again is cheap.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ RESIDENT_LIMIT = 1 << 30
 #: Bytes of an array above which its rows are prefetched batch by batch.
 SCATTER_ABOVE = 512 << 20
 
-#: Every open map -> the address of its first byte, and whether its rows are prefetched.
+#: Maps every open map to the address of its first byte, and whether its rows are prefetched.
 _MAPS: WeakKeyDictionary[mmap.mmap, tuple[int, bool]] = WeakKeyDictionary()
 
 
@@ -35,17 +35,17 @@ def map_array(path: Path, allow_pickle: bool = False) -> np.ndarray:
     """Memory-map an .npy file copy-on-write. Treat it as read-only: changes never reach the disk and may be lost."""
     array = np.load(path, mmap_mode="c", allow_pickle=allow_pickle)
     mapping = getattr(array, "_mmap", None)
-    if mapping is not None:  # an empty array is no map
+    if mapping is not None:  # an empty array has no map
         scattered = array.nbytes > SCATTER_ABOVE and hasattr(mmap, "MADV_RANDOM")
         if scattered:
             mapping.madvise(mmap.MADV_RANDOM)
-        # A map starts at a multiple of the granularity; NumPy's pointer lies the rest of the offset behind.
+        # A map starts at a multiple of the granularity; NumPy's pointer is the remainder of the offset past it.
         _MAPS[mapping] = (array.ctypes.data - array.offset % mmap.ALLOCATIONGRANULARITY, scattered)
     return array
 
 
 def map_new(folder: Path, shape: torch.Size, dtype: torch.dtype) -> Tensor:
-    """Map a tensor to a new file without a name, which vanishes with the last reference to it."""
+    """Map a tensor to a new unnamed file, which vanishes with the last reference to it."""
     size = max(1, shape.numel() * dtype.itemsize)
     with tempfile.TemporaryFile(dir=folder) as file:
         file.truncate(size)
@@ -74,7 +74,7 @@ def trim_mapped(limit: int = RESIDENT_LIMIT) -> bool:
 
 
 class Prefetcher:
-    """Prefetch all rows of a batch at once, so that the disk serves them in parallel.
+    """Prefetch all rows of a batch at once, so that the disk reads them in parallel.
 
     Only columns in very large maps of this process are prefetched.
     """
@@ -93,12 +93,12 @@ class Prefetcher:
         return len(self._columns)
 
     def __call__(self, graphs: Sequence[int]) -> None:
-        """Start reading the rows of `graphs`, without waiting."""
+        """Start reading the rows of `graphs` without waiting for them."""
         if not self._columns:
             return
         rows = torch.as_tensor(graphs)
         for mapping, offset, row_bytes, ptr in self._columns:
-            # madvise takes whole pages; the first one is shared with the graph before.
+            # madvise needs whole pages; the first one is shared with the previous graph.
             starts = (offset + ptr[rows] * row_bytes) // mmap.PAGESIZE * mmap.PAGESIZE
             ends = offset + ptr[rows + 1] * row_bytes
             for start, end in zip(starts.tolist(), ends.tolist(), strict=True):

@@ -1,7 +1,7 @@
 """Locate files of installed packages without importing the packages, and compute checksums of files.
 
-A checksum names the content of a source, so every command needs it. Reading a file of a gigabyte takes longer than
-opening its entry in the store; therefore checksums of large files are cached, as git and DVC do.
+A checksum identifies the content of a source, so every command needs it. Reading a file of a gigabyte takes longer than
+opening its entry in the store. Checksums of large files are therefore cached, as git and DVC do.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from types import ModuleType
 from graphbench.data.files.sharing import make_folder, write_shared
 from graphbench.errors import MissingData, MissingExtra
 
-#: Bytes from which on a checksum is cached; smaller files are read each time.
+#: Minimum bytes of a file whose checksum is cached; smaller files are read each time.
 LARGE = 16 << 20
-#: Seconds for which a file must have been left alone: within the clock's grain a second change would not be seen.
+#: Seconds for which a file must be unchanged: a second change within the clock's resolution would be missed.
 SETTLED = 2.0
 _FOLDER = ".checksums"
 
@@ -29,13 +29,13 @@ def package_file(package: str, relative: str, *, extra: str = "", purpose: str =
 
     Args:
         package: top-level import name.
-        relative: path inside the package, with forward slashes.
+        relative: path within the package, with forward slashes.
         extra: optional dependency group of graphbench that installs the package.
-        purpose: of the file, as the beginning of a sentence.
+        purpose: purpose of the file, as the beginning of a sentence.
 
     Raises:
         MissingExtra: the package is not installed.
-        MissingData: it is installed but does not hold the file.
+        MissingData: it is installed but lacks the file.
 
     Examples:
         >>> package_file("torch", "nn/functional.py").name
@@ -46,15 +46,15 @@ def package_file(package: str, relative: str, *, extra: str = "", purpose: str =
         raise MissingExtra(package, extra, purpose)
     path = Path(next(iter(spec.submodule_search_locations)), relative)
     if not path.is_file():
-        raise MissingData(f"The installed package {package!r} has no file {relative} (looked at {path}). Reinstall it.")
+        raise MissingData(f"The installed package {package!r} has no file {relative} (checked {path}). Reinstall it.")
     return path
 
 
 def load_module(path: Path, name: str) -> ModuleType:
-    """Run a Python file as a module that is not entered in `sys.modules`.
+    """Run a Python file as a module without adding it to `sys.modules`.
 
-    For files whose package must not be imported: `import ogb` asks a package index for its newest version in a
-    background thread, and RDKit's contributed scorers are in no package at all.
+    This is for files whose package must not be imported: `import ogb` queries a package index for its newest version in
+    a background thread, and RDKit's contributed scorers do not belong to any package.
     """
     if not path.is_file():
         raise MissingData(f"{path} is missing, though the package that ships it is installed. Reinstall the package.")
@@ -94,10 +94,10 @@ def compute_digest(path: Path, algorithm: str) -> str:
 
 
 def remembered_sha256(path: Path, store: Path) -> str:
-    """Return the SHA-256 of a file; that of a large one is computed once for each size, inode and time of change.
+    """Return the SHA-256 of a file; for a large file it is computed once for each size, inode and time of change.
 
-    A file that was changed in the last seconds is always read, and so is one that changes while it is read. The folder
-    of the store keeps the checksum, unless it is read-only.
+    A file that changed within the last seconds is always read, and so is one that changes while it is read. The
+    checksum is cached in the folder of the store, unless that is read-only.
     """
     before = _stamps(path) if path.is_file() else [0]
     if before[0] < LARGE:
@@ -118,6 +118,6 @@ def remembered_sha256(path: Path, store: Path) -> str:
 
 
 def _stamps(path: Path) -> list[int]:
-    """Size, times of the last change of content and of inode (which no program can set), inode and device."""
+    """Return size, times of the last change of content and of inode (which no program can set), inode and device."""
     stat = path.stat()
     return [stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino, stat.st_dev]

@@ -21,7 +21,7 @@ _OWNER = os.getpid()
 
 
 class _Terminal:
-    """Live display of this process; a console cannot hold two, so nested bars share it."""
+    """Live display of this process; a console can show only one, so nested bars share it."""
 
     def __init__(self) -> None:
         self.progress: Progress | None = None
@@ -50,7 +50,7 @@ _TERMINAL = _Terminal()
 
 
 def _reports() -> bool:
-    """Return whether this process reports: the first of its machine, and no worker forked from it."""
+    """Return whether this process reports: only the first of its machine does, and no worker forked from it."""
     return os.environ.get("LOCAL_RANK", "0") == "0" and os.getpid() == _OWNER
 
 
@@ -59,9 +59,9 @@ def progress(description: str, total: float | None = None, unit: str = "") -> It
     """Show the progress of some work, once it has taken longer than `DELAY` seconds.
 
     Args:
-        description: of the work, for the bar or log line.
-        total: amount of work; None when unknown.
-        unit: of the amount ("graphs"), for the log line.
+        description: description of the work, for the bar or log line.
+        total: amount of work; None if unknown.
+        unit: unit of the amount ("graphs"), for the log line.
 
     Yields:
         A function that takes the amount done since the last call.
@@ -94,7 +94,7 @@ def progress(description: str, total: float | None = None, unit: str = "") -> It
 def track(
     iterable: Iterable[Item], description: str, total: float | None = None, unit: str = "items"
 ) -> Iterator[Item]:
-    """Iterate and show progress; `total` is taken from `len(iterable)` where it has one."""
+    """Iterate and show progress; `total` is `len(iterable)` by default, if it has a length."""
     if total is None and isinstance(iterable, Sized):
         total = len(iterable)
     with progress(description, total, unit) as advance:

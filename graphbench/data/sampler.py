@@ -1,6 +1,6 @@
-"""Sample batches of graphs of similar size: little padding, every graph once, reproducible from a seed.
+"""Sample batches of graphs of similar size, with little padding and every graph once, reproducible from a seed.
 
-Legend: G graphs, W ranks, B graphs per batch and rank; a *global batch* is what all ranks together see in one step.
+Legend: G graphs, W ranks, B graphs per batch and rank; a *global batch* is what all ranks see in one step.
 """
 
 from __future__ import annotations
@@ -19,31 +19,31 @@ from graphbench.errors import BadInput, check_range
 #: Seed of the order in which evaluation visits its batches, so that the first of them are not all of one size.
 _EVALUATION_ORDER = 0
 
-#: How messages call what has other names on the command line.
+#: Names in messages for options with other names on the command line.
 _CALLED = {"world_size": "the number of processes (trainer.devices times trainer.num_nodes)"}
 
 
 class SizeBucketSampler(Sampler[list[int]]):
     """Yield the row numbers of one rank's batches.
 
-    Training shuffles all graphs by (seed, epoch), sorts them by size within pools of `pool` global batches, cuts
-    global batches, deals each over the ranks (largest against smallest, so that ranks wait little for each other)
-    and shuffles their order. Evaluation sorts all graphs by size and keeps one order for ever. Either way every graph
-    comes exactly once and all ranks make the same number of steps: a remainder of fewer graphs than ranks joins the
-    global batch before it. No global random generator is used.
+    Training shuffles all graphs by (seed, epoch), sorts them by size within pools of `pool` global batches, cuts global
+    batches, deals each of them to the ranks (pairing large with small, so that ranks rarely wait for each other) and
+    shuffles their order. Evaluation sorts all graphs by size and always uses the same order. Either way every graph
+    occurs exactly once and all ranks take the same number of steps: a remainder of fewer graphs than ranks joins the
+    previous global batch. No global random generator is used.
 
     Args:
         num_nodes: nodes of every graph `[G]`.
-        batch_size: graphs per batch and rank (B); one more in the batch that takes the remainder.
+        batch_size: graphs per batch and rank (B); one more in the batch that the remainder joins.
         shuffle: training (True) or evaluation (False).
-        seed: of the shuffle; the same on all ranks.
-        bucketing: whether batches hold graphs of similar size; without it they are cut from the shuffled order (or,
-            in evaluation, from the order of the table).
+        seed: seed of the shuffle; the same on all ranks.
+        bucketing: put graphs of similar size into a batch. Otherwise batches are cut from the shuffled order (or, in
+            evaluation, from the order of the table).
         pool: global batches that are sorted together. A larger pool leaves less padding and less randomness.
         world_size: number of ranks (W).
         rank: number of this rank.
-        name: of the split, for messages.
-        unit: of the items, for messages.
+        name: name of the split, for messages.
+        unit: unit of the items, for messages.
 
     Examples:
         >>> import torch
@@ -78,14 +78,14 @@ class SizeBucketSampler(Sampler[list[int]]):
         self.batch_size, self.shuffle, self.seed, self.bucketing = batch_size, shuffle, seed, bucketing
         self.pool, self.world_size, self.rank = pool, world_size, rank
         self.epoch = 0
-        #: Batches of this epoch that are already done; the next iteration leaves them out.
+        #: Number of batches of this epoch that are already done; the next iteration skips them.
         self.start = 0
         self._begun = False
         self._differs = ""
 
     @property
     def sampler(self) -> SizeBucketSampler:
-        """Return itself: Lightning calls `batch_sampler.sampler.set_epoch`."""
+        """Return this sampler, since Lightning calls `batch_sampler.sampler.set_epoch`."""
         return self
 
     def __len__(self) -> int:
@@ -104,11 +104,11 @@ class SizeBucketSampler(Sampler[list[int]]):
 
     @property
     def next_epoch(self) -> int:
-        """Return the epoch of the next iteration where nobody calls `set_epoch`."""
+        """Return the epoch of the next iteration, unless `set_epoch` is called."""
         return self.epoch + self._begun
 
     def begin(self) -> None:
-        """Begin an iteration: one after another is a new epoch each, unless `set_epoch` chose it in between."""
+        """Begin an iteration: each one is a new epoch, unless `set_epoch` was called in between."""
         self.set_epoch(self.next_epoch)
         self._begun = True
 
@@ -123,30 +123,30 @@ class SizeBucketSampler(Sampler[list[int]]):
         return {"epoch": self.epoch, "batches_done": batches_done, **self._identity()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue after `state["batches_done"]` batches of its epoch.
+        """Resume after `state["batches_done"]` batches of its epoch.
 
-        A state of other options is accepted, because a finished epoch does not need them; iterating raises `BadInput`
-        if it would have to continue within an epoch.
+        A state with other options is accepted, because a finished epoch does not need them. Iterating raises `BadInput`
+        if it would have to resume within an epoch.
         """
         self.epoch, self.start, self._begun = int(state["epoch"]), int(state["batches_done"]), False
         self._differs = what_differs(state, self._identity())
 
     def _identity(self) -> dict[str, Any]:
-        """Options that decide which graphs a step sees."""
+        """Return the options that decide which graphs a step sees."""
         names = ("batch_size", "seed", "shuffle", "bucketing", "pool", "world_size")
         return {"graphs": len(self.num_nodes)} | {name: getattr(self, name) for name in names}
 
     def _cuts(self) -> np.ndarray:
-        """First positions of the global batches in the order, and its end: `[steps + 1]`."""
+        """Return the first positions of the global batches in the order, and its end: `[steps + 1]`."""
         total, full = len(self.num_nodes), self.batch_size * self.world_size
         cuts = np.append(np.arange(0, total, full), total)
-        # A rank without a graph in the last step would wait for the others for ever in their all-reduce.
+        # Otherwise a rank without a graph in the last step would wait forever for the others in their all-reduce.
         if len(cuts) > 2 and cuts[-1] - cuts[-2] < self.world_size:
             cuts = np.delete(cuts, -2)
         return cuts
 
     def _order(self) -> np.ndarray:
-        """Row numbers in the order in which global batches are cut from them: `[G]`."""
+        """Return the row numbers in the order in which global batches are cut from them: `[G]`."""
         total = len(self.num_nodes)
         order = permutation(total, self.seed, self.epoch, 0) if self.shuffle else np.arange(total)
         if not self.bucketing:
@@ -157,20 +157,20 @@ class SizeBucketSampler(Sampler[list[int]]):
         return order[np.lexsort((self.num_nodes[order], pools))]
 
     def _steps(self) -> np.ndarray:
-        """Order of the global batches: `[steps]`."""
+        """Return the order of the global batches: `[steps]`."""
         if self.shuffle:
             return permutation(len(self), self.seed, self.epoch, 1)
         return permutation(len(self), _EVALUATION_ORDER) if self.bucketing else np.arange(len(self))
 
     def _deal(self, size: int) -> np.ndarray:
-        """Positions of this rank in a sorted global batch: rows of W, every second one dealt backwards."""
+        """Return the positions of this rank in a sorted global batch: rows of W, every second one dealt in reverse."""
         rows = np.arange(-(-size // self.world_size))
         mine = np.where(rows % 2 == 0, self.rank, self.world_size - 1 - self.rank) + rows * self.world_size
         return mine[mine < size]
 
 
 def what_differs(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    """Say which options of a sampler are others than in a checkpoint; empty if none is.
+    """Describe which options of a sampler differ from a checkpoint; empty if none does.
 
     Examples:
         >>> what_differs({"seed": 1, "world_size": 2}, {"seed": 1, "world_size": 3})

@@ -1,6 +1,6 @@
-"""Split graphs into train, validation and test: at random, in folds, by index, or as given with the data.
+"""Split graphs into train, validation and test sets: at random, in folds, by index, or as given with the data.
 
-A split is a mapping from its names ("train", "val", "test") to row numbers, int64 tensors.
+A split maps names ("train", "val", "test") to row numbers, as int64 tensors.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SPLIT_WORDS = {
     **dict.fromkeys(("val", "valid", "validation", "dev"), "val"),
     **dict.fromkeys(("test", "testing"), "test"),
 }
-#: Shares of train, val and test by default.
+#: Default shares of train, val and test.
 USUAL_SHARES = (0.8, 0.1, 0.1)
 _MIN_FOLDS = 3
 
@@ -57,7 +57,7 @@ def without_share(fractions: Sequence[float]) -> tuple[str, ...]:
 
 
 def unused_shares(fractions: Sequence[float]) -> str:
-    """Note that shares which differ from the default have no effect, where all splits are given.
+    """Return a note that shares other than the default have no effect, for data with all splits given.
 
     Examples:
         >>> unused_shares([0.8, 0.1, 0.1]), unused_shares([0.5, 0.25, 0.25])
@@ -67,7 +67,7 @@ def unused_shares(fractions: Sequence[float]) -> str:
 
 
 def permutation(size: int, *seeds: int) -> np.ndarray:
-    """Return a permutation of `0 .. size - 1` that depends on the seeds alone: `[size]`, int64.
+    """Return a permutation of `0 .. size - 1` that depends only on the seeds: `[size]`, int64.
 
     Examples:
         >>> permutation(5, 0)
@@ -83,21 +83,21 @@ def random_split(
 
     Args:
         num_graphs: rows to split.
-        parts: name -> number of graphs (int) or share of them (float). Shares are rounded down; when they add up to
-            one the last part above 0 takes the remainder. A part of 0 stays empty.
-        seed: the split depends on it alone.
-        groups: label of every row; rows of one label stay together. A group goes where its first row in the random
-            order goes, or to an earlier part that would be empty, so parts may be larger or smaller by a group; rows
-            beyond the parts are left out.
+        parts: name -> number of graphs (int) or share of them (float). Shares are rounded down; if they add up to one,
+            the last part above 0 gets the remainder. A part of 0 stays empty.
+        seed: seed of the split.
+        groups: label of every row; rows with the same label stay together. A group goes to the part of its first row in
+            the random order, or to an earlier part that would be empty, so parts may be larger or smaller by a group.
+            Rows beyond the parts are left out.
 
     Raises:
-        BadInput: when the parts ask for more than there is, or one of them would be empty.
+        BadInput: the parts need more graphs than there are, or one of them would be empty.
 
     Examples:
         >>> {name: rows.tolist() for name, rows in random_split(6, {"train": 0.5, "test": 0.5}, 0, "aabbcc").items()}
         {'train': [3, 2, 0, 1], 'test': [4, 5]}
     """
-    # 0.29 * 100 is 28.999999999999996: without the tiny addend a share of whole rows would lose one.
+    # 0.29 * 100 is 28.999999999999996: without the tiny addend, a share of exactly n rows would lose one.
     sizes = {name: part if isinstance(part, int) else int(part * num_graphs + 1e-9) for name, part in parts.items()}
     shares = [part for part in parts.values() if not isinstance(part, int)]
     if len(shares) == len(parts) and abs(sum(shares) - 1) < 1e-9:
@@ -118,13 +118,13 @@ def random_split(
         if short:
             raise BadInput(
                 f"Cannot split {num_graphs} graphs in {len(set(groups))} groups into {dict(parts)}: no group is left "
-                f"for {' and '.join(short)}. Take other shares or another seed."
+                f"for {' and '.join(short)}. Use other shares or another seed."
             )
     return {name: torch.from_numpy(rows).to(torch.int64) for name, rows in zip(sizes, chosen, strict=True)}
 
 
 def _whole_groups(order: np.ndarray, ends: np.ndarray, groups: Sequence[str]) -> list[np.ndarray]:
-    """Cut ordered rows into parts near `ends`, each group as a whole where its first row lies."""
+    """Cut ordered rows into parts near `ends`; each whole group goes to the part of its first row."""
     rows, sizes = _by_group(order, groups)
     is_empty = (np.diff(ends, prepend=0) > 0).tolist()  # of parts that should have rows
     last, placed, part_of = ends.tolist(), 0, np.empty(len(sizes), dtype=np.int64)
@@ -140,7 +140,7 @@ def _whole_groups(order: np.ndarray, ends: np.ndarray, groups: Sequence[str]) ->
 
 
 def _by_group(order: np.ndarray, groups: Sequence[Any]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the rows group by group, and the size of each group; groups and their rows in the given order."""
+    """Return the rows group by group, and the size of each group; groups and rows keep the given order."""
     number = _by_first(group_numbers(groups)[order])
     return order[np.argsort(number, kind="stable")], np.bincount(number)
 
@@ -148,8 +148,8 @@ def _by_group(order: np.ndarray, groups: Sequence[Any]) -> tuple[np.ndarray, np.
 def group_numbers(labels: Sequence[Any]) -> np.ndarray:
     """Assign numbers to labels in the order in which they first occur, int64 `[rows]`.
 
-    Texts are compared by their hashes of 8 bytes: of ten million, two different ones share theirs with a probability
-    of 3e-6, and count as one group; a dictionary of as many texts takes gigabytes.
+    Texts are compared by 8-byte hashes, since a dictionary of ten million texts takes gigabytes. Among so many, two
+    different texts share a hash with a probability of 3e-6, and then count as one group.
 
     Examples:
         >>> group_numbers(["b", "a", "b"]), group_numbers([-1, -2, -1])
@@ -170,12 +170,12 @@ def _by_first(keys: np.ndarray) -> np.ndarray:
 
 
 def k_fold_split(num_graphs: int, folds: int, fold: int, seed: int, groups: Sequence[str] | None = None) -> Split:
-    """Return one split of a k-fold cross-validation, whose test parts hold every graph once.
+    """Return one split of a k-fold cross-validation, whose test parts together contain every graph once.
 
-    The graphs are cut into `folds` parts of nearly one size. Part `fold` tests, the next one (after the last, the
-    first) validates, and the others train. Folds are three or more, and all of one seed belong together. Rows of one
-    label in `groups`, such as a scaffold, stay together: the largest group goes first, each into the part that is
-    smallest by then; groups of one size come in an order that `seed` decides.
+    The graphs are cut into `folds` parts of nearly equal size, at least three. Part `fold` is the test set, the next
+    one (after the last, the first) the validation set, and the others the training set. Folds with the same seed belong
+    together. Rows with the same label in `groups`, such as a scaffold, stay together: groups are assigned from largest
+    to smallest, each to the part that is smallest so far. `seed` decides the order of groups of equal size.
 
     Examples:
         >>> {name: rows.tolist() for name, rows in k_fold_split(5, 3, 1, 0, groups="aabbc").items()}
@@ -196,7 +196,7 @@ def k_fold_split(num_graphs: int, folds: int, fold: int, seed: int, groups: Sequ
 
 
 def _balance(sizes: np.ndarray, folds: int) -> np.ndarray:
-    """Assign groups to folds of nearly one size: largest first, each to the smallest fold (LPT scheduling)."""
+    """Assign groups to folds of nearly equal size: largest first, each to the smallest fold (LPT scheduling)."""
     filled, fold_of = [0] * folds, np.empty(len(sizes), dtype=np.int64)
     for group in np.argsort(-sizes, kind="stable").tolist():  # ties as in the permutation
         smallest = filled.index(min(filled))
@@ -206,17 +206,17 @@ def _balance(sizes: np.ndarray, folds: int) -> np.ndarray:
 
 
 def fold_numbers(labels: Sequence[Any]) -> np.ndarray | None:
-    """Parse the fold of every row `[rows]` from a column of fold numbers; None where it holds something else.
+    """Parse the fold of every row `[rows]` from a column of fold numbers; return None if it has other values.
 
     Raises:
-        BadInput: the numbers are not those of folds, 0 to k - 1 for three folds or more.
+        BadInput: the numbers are not 0 to k - 1 for three or more folds.
 
     Examples:
         >>> fold_numbers(["0", "2", "1"]), fold_numbers(["train", "test"])
         (array([0, 2, 1]), None)
     """
     try:
-        values = np.array([float(label) for label in labels])  # "1.0" too: a column with gaps was read as real numbers
+        values = np.array([float(label) for label in labels])  # also "1.0": a column with gaps was read as floats
     except (TypeError, ValueError):
         return None
     if not len(values):
@@ -225,16 +225,16 @@ def fold_numbers(labels: Sequence[Any]) -> np.ndarray | None:
     if len(distinct) < _MIN_FOLDS or not np.array_equal(distinct, np.arange(len(distinct))):
         shown = ", ".join(f"{value:g}" for value in distinct[:5]) + (", ..." if len(distinct) > 5 else "")
         raise BadInput(
-            f"the numbers {shown} are no folds: folds are numbered from 0 without a gap, and are {_MIN_FOLDS} or "
+            f"the numbers {shown} are not folds: folds are numbered from 0 without gaps, and are {_MIN_FOLDS} or "
             "more. Write train, val and test otherwise."
         )
     return values.astype(np.int64)
 
 
 def column_folds(numbers: np.ndarray, fold: int) -> Split:
-    """Return the split in which one of the folds of a column tests, and the next (after the last, the first) validates.
+    """Return the split with `fold` as test set and the next fold (after the last, the first) as validation set.
 
-    Folds are numbered from 0 `[rows]`.
+    `numbers` are the folds of the rows `[rows]`, from 0.
 
     Examples:
         >>> {name: rows.tolist() for name, rows in column_folds(np.array([0, 1, 2, 0]), 2).items()}
@@ -255,11 +255,11 @@ Cut = Callable[[np.ndarray, Sequence[str], np.ndarray], Mapping[str, np.ndarray]
 def complete_split(
     parts: Mapping[str, np.ndarray], fractions: Sequence[float], cut: Cut
 ) -> tuple[dict[str, np.ndarray], str]:
-    """Complete given splits by the missing ones; also describe in words where those come from.
+    """Add missing splits to given ones; also describe in words where they come from.
 
-    Without `train`, all rows that are in no other split train. Other missing splits are cut from the training part, in
-    the shares of `fractions`; a missing split without a share stays empty. Where only training is given, the rows
-    outside of it are split, if there are any. `parts` are masks `[rows]` of the given splits, at least one.
+    Without `train`, all rows that are in no other split are used for training. Other missing splits are cut from the
+    training part, in the shares of `fractions`; a missing split without a share stays empty. If only `train` is given,
+    the rows outside of it are split, if there are any. `parts` are masks `[rows]` of the given splits, at least one.
 
     Examples:
         >>> parts = {"train": np.array([True, True, True, False]), "test": np.array([False, False, False, True])}
@@ -284,8 +284,8 @@ def complete_split(
     source, names = (others, missing) if is_from_others else (rows["train"], ["train", *missing])
     if len(source) < len(names):
         raise BadInput(
-            f"it lacks {' and '.join(missing)}, and {len(source)} are too few to cut {'them' if missing[1:] else 'it'} "
-            "from. Take split=random."
+            f"it lacks {' and '.join(missing)}, but {len(source)} are too few to cut {'them' if missing[1:] else 'it'} "
+            "from. Use split=random."
         )
     shares = np.array([share[name] for name in names])
     chosen = cut(source, names, shares / shares.sum())
@@ -296,10 +296,10 @@ def complete_split(
 
 
 def index_split(indices: Mapping[str, Sequence[int] | Tensor | np.ndarray], num_graphs: int) -> Split:
-    """Take row numbers as listed.
+    """Build a split from lists of row numbers.
 
     Raises:
-        BadInput: when a number is out of range, listed twice, or no integer.
+        BadInput: a number is out of range, listed twice, or not an integer.
 
     Examples:
         >>> index_split({"train": [0, 2], "val": [1], "test": [3]}, num_graphs=4)["train"]
@@ -316,15 +316,15 @@ def index_split(indices: Mapping[str, Sequence[int] | Tensor | np.ndarray], num_
 
 
 def given_split(labels: Sequence[str], names: Mapping[str, str] | None = None) -> Split:
-    """Split by a label of every row ("train", "val", "test"), as many data files have it.
+    """Split by a label of every row ("train", "val", "test"), as given in many data files.
 
     Args:
         labels: one per row.
-        names: label in the file -> name of the split; rows with other labels are left out. By default every label
-            must be one of `SPLIT_WORDS`: the three names, "valid", "validation" and the like.
+        names: label in the file -> name of the split; rows with other labels are left out. By default every label must
+            be in `SPLIT_WORDS`: the three names, "valid", "validation" and the like.
 
     Raises:
-        BadInput: for an unknown label (by default) or a split without a row.
+        BadInput: a label is unknown (by default), or a split has no rows.
 
     Examples:
         >>> {name: rows.tolist() for name, rows in given_split(["train", "test", "valid", "train"]).items()}
@@ -343,12 +343,12 @@ def given_split(labels: Sequence[str], names: Mapping[str, str] | None = None) -
 def check_split(
     split: Mapping[str, Tensor], num_graphs: int, complete: bool = False, empty: Sequence[str] = ()
 ) -> None:
-    """Check that every part has rows, that all rows exist, and that none is used twice.
+    """Check that every part has rows, that all rows exist, and that no row is used twice.
 
     With `complete` every row must be used; parts in `empty` may have none.
 
     Raises:
-        BadInput: naming the part and the first offending row.
+        BadInput: a check fails; names the part and the first offending row.
     """
     owner = torch.full((num_graphs,), -1, dtype=torch.int64)
     for number, (name, rows) in enumerate(split.items()):

@@ -1,7 +1,7 @@
 """Store pre-computed arrays on disk, keyed by content and parameters.
 
-An entry appears by one rename, so a reader sees all of it or nothing. A lock file per entry lets two processes that
-start together build once. Every entry has checksums; a damaged one is rebuilt with a warning.
+An entry appears by a single rename, so a reader sees all of it or nothing. With a lock file per entry, two processes
+that start together build it only once. Every entry has checksums; a damaged one is rebuilt with a warning.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from graphbench.errors import BadInput, CorruptData, GraphbenchError
 
 logger = logging.getLogger(__name__)
 
-#: Overrides the folder of the store.
+#: Environment variable that overrides the folder of the store.
 ENVIRONMENT = "GRAPHBENCH_STORE"
 _LOCKS = ".locks"
 
@@ -33,9 +33,9 @@ class Store:
 
     Args:
         root: the folder; created when the first entry is built.
-        map_above: bytes; entries larger than this are memory-mapped, smaller ones are read into memory.
-        full_below: bytes; entries smaller than this have their checksums verified each time they are opened, larger
-            ones once for each (size, time of change, inode) of their files.
+        map_above: size in bytes above which entries are memory-mapped; smaller ones are read into memory.
+        full_below: size in bytes below which the checksums of an entry are verified each time it is opened. Those of
+            larger ones are verified once for each (size, time of change, inode) of their files.
 
     Examples:
         >>> import tempfile
@@ -61,40 +61,40 @@ class Store:
         """Return the folder of the entry of `key`: `<kind>-<first 20 hex digits of the key's SHA-256>`.
 
         Raises:
-            BadInput: the key has no `kind`, or holds other than JSON values.
+            BadInput: the key has no `kind`, or has values other than JSON.
         """
         if not isinstance(key.get("kind"), str) or not key["kind"].isidentifier():
             raise BadInput(f"A store key needs a 'kind' that is a plain word, got {key.get('kind')!r}.")
         return self.root / f"{key['kind']}-{digest(dict(key))[:20]}"
 
     def open_or_build(self, key: Mapping[str, Any], build: Callable[[EntryWriter], None], describe: str) -> Entry:
-        """Open the entry of `key`; build it first when it is missing or damaged.
+        """Open the entry of `key`; build it first if it is missing or damaged.
 
         Args:
             key: JSON values that name everything the content depends on.
-            build: fills the writer; called at most once, by one process at a time.
+            build: function that fills the writer; called at most once, by one process at a time.
             describe: name of the entry, for messages.
 
         Raises:
-            BadInput: the disk is full or nothing can be written there. Errors of `build` pass unchanged and leave
-                nothing behind.
+            BadInput: the disk is full or cannot be written to. Errors of `build` propagate unchanged and leave nothing
+                behind.
         """
         folder = self.folder(key)
         if (entry := self._open(folder, key, describe, warn=False)) is not None:
             return entry
         with self._locked(folder, describe):
-            # Again under the lock: another process may have built it while this one waited.
+            # Try again under the lock: another process may have built it while this one waited.
             if (entry := self._open(folder, key, describe, warn=True)) is not None:
                 return entry
             self._build(folder, key, build, describe)
         return read_entry(folder, key, self.map_above, self.full_below)
 
     def open(self, key: Mapping[str, Any]) -> Entry | None:
-        """Open the entry of `key`; None when it is missing or damaged."""
+        """Open the entry of `key`; return None if it is missing or damaged."""
         return self._open(self.folder(key), key, "entry", warn=False)
 
     def _open(self, folder: Path, key: Mapping[str, Any], describe: str, warn: bool) -> Entry | None:
-        """Open the entry; None when it is missing or damaged. Only a process that holds the lock warns."""
+        """Open the entry; return None if it is missing or damaged. Only a process that holds the lock warns."""
         if not folder.exists():
             return None
         try:
@@ -116,7 +116,7 @@ class Store:
             yield
 
     def _build(self, folder: Path, key: Mapping[str, Any], build: Callable[[EntryWriter], None], describe: str) -> None:
-        """Write beside the entry, then rename. The caller holds the lock, so leftovers belong to nobody."""
+        """Write next to the entry, then rename. The caller holds the lock, so leftovers can be deleted."""
         temporary = self.root / f".{folder.name}.{uuid.uuid4().hex[:8]}"
         writer = EntryWriter(temporary)
         try:
@@ -132,7 +132,7 @@ class Store:
                 folder.rename(damaged)
                 shutil.rmtree(damaged)
             temporary.rename(folder)
-            # No caller waits for the disk; Python does not end before the thread has.
+            # No caller waits for the disk; Python does not exit before the thread finishes.
             threading.Thread(target=sync_entry, args=(folder,), name=f"sync {folder.name}").start()
         except OSError as error:
             if isinstance(error, GraphbenchError) or not (error.errno in NO_ROOM or self._is_refused(error)):
@@ -143,11 +143,11 @@ class Store:
             shutil.rmtree(temporary, ignore_errors=True)
 
     def _is_refused(self, error: OSError) -> bool:
-        """Return whether access was denied to the store, and not to a file that `build` reads."""
+        """Return whether access was denied to the store, rather than to a file that `build` reads."""
         return isinstance(error, PermissionError) and str(error.filename).startswith(str(self.root))
 
     def _no_room(self, error: OSError, describe: str) -> GraphbenchError:
-        """Build the error of a store that cannot take an entry."""
+        """Build the error for a store to which an entry cannot be written."""
         reason = NO_ROOM.get(error.errno or 0, "nothing can be written there")
         remedy = "or make room there."
         if isinstance(error, PermissionError):

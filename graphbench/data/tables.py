@@ -1,4 +1,4 @@
-"""Write and read graph tables as entries of the store, all splits of a benchmark in one, so that they stay together."""
+"""Write and read graph tables as entries of the store; one entry has all splits of a benchmark."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def narrow(values: Tensor) -> Tensor:
 
 
 def _bounds(values: Tensor) -> tuple[int, int] | None:
-    """Return the smallest and largest of some integers; None of other values, or of none."""
+    """Return the minimum and maximum of integers; None for other dtypes and empty tensors."""
     if values.is_floating_point() or values.dtype == torch.bool or not len(values):
         return None
     low, high = torch.aminmax(values)
@@ -39,9 +39,9 @@ def _smallest(dtype: torch.dtype, low: int, high: int) -> torch.dtype:
 
 
 class Selection:
-    """Chosen rows of a table that is larger than memory, copied a part at a time whenever they are iterated over.
+    """Selected rows of a table that is larger than memory, copied part by part when iterated over.
 
-    The integers of all parts have the smallest dtype that holds those of the selection, as `narrow` gives the whole.
+    The integers of all parts have the smallest dtype that holds those of the selection, as after `narrow`.
 
     Examples:
         >>> path = {"num_nodes": 3, "edge_index": torch.tensor([[0, 1], [1, 2]])}
@@ -66,15 +66,15 @@ class Selection:
 
     def _parts(self) -> Iterator[GraphTable]:
         for start, stop in spans_of(len(self.rows)) or [(0, 0)]:
-            trim_mapped(0)  # what the part before has read is not read again
+            trim_mapped(0)  # what the previous part has read is not read again
             part = self.table.select(self.rows[start:stop])
-            # A selection is a table of its own, numbered from 0.
+            # A selection is a separate table, numbered from 0.
             part.graph_ids = None
             yield part
 
 
 def single_precision(table: GraphTable) -> GraphTable:
-    """Cast float64 columns to float32, as they are stored; targets and bounds of them keep their dtype."""
+    """Cast float64 columns to float32, as they are stored; targets and their bounds keep their dtype."""
     exact = {"y", *BOUNDS}
     columns = {n: v.float() if v.dtype == torch.float64 and n not in exact else v for n, v in table.columns.items()}
     return GraphTable(columns, table.layout, table.ptr)
@@ -93,7 +93,7 @@ def widen(table: GraphTable) -> GraphTable:
 
 
 class _Pointers:
-    """Joins the `ptr` of chunks into one array per axis."""
+    """Concatenates the `ptr` of chunks into one array per axis."""
 
     def __init__(self, writer: EntryWriter, prefix: str) -> None:
         self.writer, self.prefix = writer, prefix
@@ -103,7 +103,7 @@ class _Pointers:
         """Add a chunk's pointers, each starting at 0."""
         for axis, local in ptr.items():
             offset = self.rows.get(axis)
-            # Only the first chunk keeps its leading 0, which the end of the chunk before stands for in the others.
+            # Only the first chunk keeps its leading 0; in the others it equals the end of the previous chunk.
             self.writer.append(f"{self.prefix}{axis}", local if offset is None else local[1:] + offset)
             self.rows[axis] = (offset or 0) + int(local[-1])
 
@@ -111,13 +111,13 @@ class _Pointers:
 def write_table(
     writer: EntryWriter, split: str, chunks: GraphTable | Iterable[GraphTable], may_be_empty: bool = False
 ) -> None:
-    """Store one split; the entry may already hold others.
+    """Store one split; the entry may already have others.
 
-    `chunks` are the table, or consecutive parts of one that is larger than memory. The integers of a whole table are
+    `chunks` is the table, or consecutive parts of one that is larger than memory. The integers of a whole table are
     stored in the smallest dtype that holds them; parts keep their dtypes.
 
     Raises:
-        BadInput: there is no graph, or parts differ in their columns.
+        BadInput: there are no graphs, or parts differ in their columns.
     """
     if isinstance(chunks, GraphTable):
         columns = {name: narrow(values) for name, values in chunks.columns.items()}
@@ -147,14 +147,14 @@ def read_table(entry: Entry, split: str) -> GraphTable:
 
 
 def content_key(entry: Entry, split: str) -> str:
-    """Return the SHA-256 of the content of one split: equal arrays give equal keys, whatever their source."""
+    """Return the SHA-256 of the content of one split: equal arrays have equal keys, whatever their source."""
     parts = {name: checksum for name, checksum in entry.checksums.items() if name.startswith(f"{split}.")}
     shapes = {name: [entry.arrays[name].dtype.str, list(entry.arrays[name].shape)] for name in parts}
     return digest({"arrays": parts, "shapes": shapes, "layout": entry.meta["splits"][split]["layout"]})
 
 
 def write_encoded(writer: EntryWriter, chunks: Iterable[Encoded]) -> None:
-    """Store an encoding, chunk after chunk."""
+    """Store an encoding chunk by chunk."""
     pointers = _Pointers(writer, "ptr.")
     for chunk in chunks:
         for name, values in chunk.columns.items():

@@ -1,6 +1,6 @@
-"""Map a function over jobs on all cores, in order, a few jobs ahead of the reader.
+"""Map a function over jobs on all cores, in order, at most a few jobs ahead of the reader.
 
-No torch here: a process that is spawned for other work must start fast.
+Do not import torch here: a process that is spawned for other work must start fast.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ def map_in_processes(
     unit: str = "chunks",
     workers: int | None = None,
 ) -> Iterator[Result]:
-    """Yield `function(job)` of every job, in order, with a progress bar.
+    """Yield `function(job)` for every job, in order, with a progress bar.
 
     Args:
         function: see `ordered_map`.
         jobs: consumed one by one.
         num_jobs: number of jobs.
-        description: of the work, for the progress bar.
-        unit: name of the jobs, for the progress bar.
-        workers: processes; by default one per core. With one, or one job, everything happens in this process.
+        description: description of the work, for the progress bar.
+        unit: what a job is called in the progress bar.
+        workers: number of processes; by default one per core. One worker, or a single job, runs in this process.
 
     Raises:
         GraphbenchError: a process was ended from outside. Errors of `function` pass unchanged.
@@ -73,18 +73,18 @@ def ordered_map(
     initializer: Callable[[], object] | None = None,
     context: BaseContext | None = None,
 ) -> Generator[Result, None, None]:
-    """Yield `function(job)` of every job, in order, at most a few jobs ahead of the reader.
+    """Yield `function(job)` for every job, in order, at most a few jobs ahead of the reader.
 
-    The result must depend on the job alone, so that it does not depend on the number of processes. All processes start
-    with the first result, before a progress bar starts a thread: a fork copies one thread alone.
+    The result must depend only on the job, and not on the number of processes. All processes start with the first
+    result, before a progress bar starts a thread, because a fork copies only one thread.
 
     Args:
-        function: importable, takes and returns NumPy arrays (tensors would each take a file descriptor).
+        function: importable, from NumPy arrays to NumPy arrays (each tensor would need a file descriptor).
         jobs: consumed one by one.
-        workers: processes. With one or none, and in a process that may not have children, all happens in this one.
-        description: of the work, for messages.
-        initializer: called at the start of each process.
-        context: start method, that of `worker_context` by default.
+        workers: number of processes. With one or none, and if this process may not have children, all runs in this one.
+        description: description of the work, for messages.
+        initializer: function called at the start of each process.
+        context: start method; that of `worker_context` by default.
 
     Raises:
         GraphbenchError: a process was ended from outside. Errors of `function` pass unchanged.
@@ -92,12 +92,12 @@ def ordered_map(
     if workers <= 1 or multiprocessing.current_process().daemon:  # a daemon may not have children
         yield from map(function, jobs)
         return
-    # Not multiprocessing.Pool: that waits for ever for the result of a worker that the kernel has killed.
+    # Not multiprocessing.Pool, which waits forever for the result of a worker that the kernel has killed.
     pool = ProcessPoolExecutor(workers, context or worker_context(), _start_worker, (initializer,))
     waiting = iter(jobs)
     ahead: deque[Future[Result]] = deque()
     try:
-        # Two jobs for each worker: none waits for the reader, and results that are not read yet stay few.
+        # Two jobs per worker: no worker waits for the reader, and there are few unread results.
         ahead.extend(pool.submit(function, job) for job in islice(waiting, 2 * workers))
         while ahead:
             result = ahead.popleft().result()
@@ -113,9 +113,9 @@ def ordered_map(
 
 
 def random_state(*seeds: int) -> np.random.RandomState:
-    """Return the generator of a job, which depends on the seeds alone; they may be negative, as users write them.
+    """Return the generator of a job, which depends only on the seeds; they may be negative, as users write them.
 
-    NumPy promises the same stream for `RandomState` in every version, which its newer generators do not.
+    NumPy guarantees the same stream in every version for `RandomState`, but not for its newer generators.
     """
     return np.random.RandomState([seed % (1 << 32) for seed in seeds])
 
@@ -126,12 +126,12 @@ def available_cores() -> int:
 
 
 def worker_context() -> BaseContext:
-    """Return the start method of processes: fork on Linux, where they share loaded data, and spawn elsewhere."""
+    """Return the start method of processes: fork on Linux, so that they share loaded data, and spawn elsewhere."""
     return multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
 
 
 def _start_worker(initializer: Callable[[], object] | None) -> None:
-    """Limit a worker to one thread, let it end with its parent, and call the initializer."""
+    """Limit a worker to one thread, make it exit with its parent, and call the initializer."""
     threadpool_limits(1)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     if initializer is not None:
@@ -139,9 +139,9 @@ def _start_worker(initializer: Callable[[], object] | None) -> None:
 
 
 def _end_with_parent() -> None:
-    """End with a killed parent: workers hold its lock on the store as long as they live."""
+    """Exit if the parent is killed: workers keep its lock on the store as long as they live."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         wait([parent.sentinel])
-        # Not `sys.exit`, which would end this thread alone.
+        # Not `sys.exit`, which would only end this thread.
         os._exit(1)

@@ -30,18 +30,18 @@ LARGE = 2048
 _DENSE = 600
 #: Iterations of LOBPCG between two checks of its residual, and number of checks.
 _ITERATIONS, _CHECKS = 30, 16
-#: Residual of an eigenvector as a part of the smallest eigenvalue above 0, and what rounding leaves of the largest.
+#: Residual of an eigenvector relative to the smallest eigenvalue above 0, and rounding error relative to the largest.
 _RESIDUAL, _ROUNDING = 1e-8, 1e-14
-#: Mean degree up to which a factorisation is tried where LOBPCG is slow: paths, rings, grids, roads, whose factors
-#: stay sparse. Graphs of higher degree on which it is slow may fill the memory.
+#: Mean degree up to which a factorisation is tried if LOBPCG is slow: paths, rings, grids and roads, whose factors
+#: stay sparse. With a higher degree the factors may exceed the memory.
 _MEAN_DEGREE = 8
 #: Steps of inverse iteration.
 _STEPS = 300
-#: Share of nodes reached above which walks become dense.
+#: Share of reached nodes above which walks are stored as dense arrays.
 _SPARSE_SHARE = 0.05
-#: Entries of one block of walks, and multiplications from which on their number is logged.
+#: Entries of one block of walks, and number of multiplications above which it is logged.
 WALK_ENTRIES, _LOGGED_FROM = 2**23, 10**11
-#: Walks from b nodes: sparse rows `[b, n]`, or dense columns `[n, b]` once they are nearly everywhere.
+#: Walks from b nodes: sparse rows `[b, n]`, or dense columns `[n, b]` once they reach many nodes.
 _Walk: TypeAlias = csr_array | np.ndarray
 
 
@@ -65,14 +65,14 @@ def adjacency_of(block: SizeBlock, simple: bool) -> csr_array:
 def return_probabilities(adjacency: csr_array, num_steps: int) -> Tensor:
     """Compute diag((D^-1 A)^k) for k = 1 .. num_steps exactly, `[n, num_steps]`, float64.
 
-    Walks from some nodes at a time, sparse at first, since those of one or two steps reach few nodes. Where A is
+    Walks start from a block of nodes at a time, sparse at first, since one or two steps reach few nodes. If A is
     symmetric, D^-1 A is similar to S = D^-1/2 A D^-1/2, and half of the steps suffice: (S^2j)_ii = |S^j e_i|^2 and
     (S^(2j+1))_ii = <S^j e_i, S^(j+1) e_i>. `adjacency [n, n]` counts edges i -> j.
     """
     size = adjacency.shape[0]
-    # Weights of parallel edges count: S needs A = A^T, not only the same pairs.
+    # The number of parallel edges counts: S needs A = A^T, not only the same pairs.
     symmetric = abs(adjacency - adjacency.T).nnz == 0
-    degree = np.maximum(adjacency.sum(1), 1.0)  # a node without outgoing edges has no walk, and no division by 0
+    degree = np.maximum(adjacency.sum(1), 1.0)  # avoids a division by 0 for nodes without outgoing edges
     products = num_steps // 2 + num_steps % 2 if symmetric else num_steps
     work = products * adjacency.nnz * size
     if work > _LOGGED_FROM:
@@ -83,7 +83,7 @@ def return_probabilities(adjacency: csr_array, num_steps: int) -> Tensor:
     if not symmetric:
         step = csr_array(diags_array(1 / degree) @ adjacency)
     transposed, probabilities = csr_array(step.T), np.zeros((size, num_steps))
-    # Sized for dense walks, which those of a well-connected graph become after a few steps.
+    # Sized for dense walks: in a well-connected graph walks become dense after a few steps.
     width = max(1, min(size, WALK_ENTRIES // size))
     for first in range(0, size, width):
         rows = np.arange(first, min(first + width, size))
@@ -99,7 +99,7 @@ def return_probabilities(adjacency: csr_array, num_steps: int) -> Tensor:
 
 
 def _extend(walk: _Walk, step: csr_array, transposed: csr_array) -> _Walk:
-    """Extend walks by one step; `transposed` is that of `step`."""
+    """Extend walks by one step; `transposed` is the transpose of `step`."""
     if isinstance(walk, np.ndarray):
         return np.asarray(transposed @ walk)
     longer = csr_array(walk @ step)
@@ -108,7 +108,7 @@ def _extend(walk: _Walk, step: csr_array, transposed: csr_array) -> _Walk:
 
 
 def _products(one: _Walk, other: _Walk) -> np.ndarray:
-    """Inner products of the walks from each node `[b]`."""
+    """Return the inner products of the walks from each node `[b]`."""
     if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
         return np.asarray(np.einsum("ij,ij->j", one, other))
     if isinstance(one, np.ndarray):
@@ -123,9 +123,9 @@ def _products(one: _Walk, other: _Walk) -> np.ndarray:
 def smallest_eigenpairs(adjacency: csr_array, normalization: Normalization, count: int) -> tuple[Tensor, Tensor]:
     """Compute the `count` smallest eigenvalues of a graph's Laplacian, and eigenvectors in the basis of `_dense`.
 
-    Each component has one eigenvector of 0. The others are computed component by component, by LOBPCG with the degrees
-    as preconditioner (Knyazev 2001), which is quick where graphs are well connected; where they are not, and their
-    degrees are small, by inverse iteration with a sparse factorisation.
+    Each component has one eigenvector of 0. The others are computed component by component: by LOBPCG with the degrees
+    as preconditioner (Knyazev 2001), which is fast for well-connected graphs, or by inverse iteration with a sparse
+    factorisation for graphs that are not well connected and have small degrees.
 
     Args:
         adjacency: symmetric, 0 or 1, without loops `[n, n]`.
@@ -150,7 +150,7 @@ def smallest_eigenpairs(adjacency: csr_array, normalization: Normalization, coun
 
 
 def _null_vectors(part: np.ndarray, root: np.ndarray, count: int) -> np.ndarray:
-    """First `count` canonical eigenvectors of 0, `[n, count]`: `root` on one component each.
+    """Return the first `count` canonical eigenvectors of 0, `[n, count]`: each is `root` on one component.
 
     Args:
         part: component of each node `[n]`.
@@ -174,7 +174,7 @@ def _above_zero(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Compute the `need` smallest eigenvalues above 0 of all components, and canonical eigenvectors `[n, need]`."""
     size = len(part)
-    # A run of equal eigenvalues must be complete before it gets a basis; symmetric graphs have long ones.
+    # A run of equal eigenvalues must be complete before its basis is chosen; symmetric graphs have long runs.
     for wanted in (need + 3, 2 * need + 8, 4 * need + 32):
         pairs = [
             _solve_component(adjacency, np.flatnonzero(part == number), root, wanted) for number in range(num_parts)
@@ -182,18 +182,18 @@ def _above_zero(
         every = np.concatenate([values for _, values, _, _ in pairs])
         order = np.argsort(every, kind="stable")
         largest = max(top for *_, top in pairs)
-        # A component that has more eigenvalues may have the next one right above the last it gave: all are known
-        # only up to the least of these.
+        # A component with more eigenvalues may have the next one right above its last known one: the list is
+        # complete only up to the smallest of these last ones.
         complete = min((values[-1] for nodes, values, *_ in pairs if len(values) < len(nodes) - 1), default=np.inf)
         last = every[order[need - 1]]
         if last + SAME_VALUE * largest < complete:
             break
     else:
         raise BadInput(
-            f"The eigenvalue {last:.6g} of a graph of {size:,} nodes is repeated too often to agree on a basis: take "
+            f"The eigenvalue {last:.6g} of a graph of {size:,} nodes is repeated too often to define a basis: use "
             "fewer of them (num_eigenvectors), or RWSE."
         )
-    # With all that equal the last one wanted, as its eigenspace is rotated whole.
+    # Include all eigenvalues equal to the last wanted one, since its eigenspace is rotated as a whole.
     keep = order[every[order] <= last + SAME_VALUE * largest]
     columns = np.zeros((size, len(keep)))
     place = [(number, column) for number, (_, values, _, _) in enumerate(pairs) for column in range(len(values))]
@@ -201,7 +201,7 @@ def _above_zero(
         number, column = place[source]
         columns[pairs[number][0], target] = pairs[number][2][:, column]
     values = every[keep]
-    # Runs of ascending values that are one eigenvalue, up to rounding, share a canonical basis.
+    # Runs of ascending values that are equal up to rounding share a canonical basis.
     cuts = (np.flatnonzero(np.diff(values) > SAME_VALUE * largest) + 1).tolist()
     for start, stop in pairwise([0, *cuts, len(values)]):
         space = torch.from_numpy(columns[:, start:stop])[None]
@@ -212,18 +212,18 @@ def _above_zero(
 def _solve_component(
     adjacency: csr_array, nodes: np.ndarray, root: np.ndarray, wanted: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
-    """Nodes of one component, its smallest eigenvalues above 0 `[<= wanted]`, eigenvectors, and largest eigenvalue."""
+    """Return a component's nodes, smallest eigenvalues above 0 `[<= wanted]`, eigenvectors, and largest eigenvalue."""
     local = csr_array(adjacency[nodes][:, nodes])
     scale = diags_array(1 / root[nodes])
     degree = local.sum(1)
     matrix = csr_array(scale @ (diags_array(degree) - local) @ scale)
     flat = (root[nodes] / np.linalg.norm(root[nodes]))[:, None]
     wanted = min(wanted, len(nodes) - 1)
-    # LOBPCG of scipy turns to dense matrices by itself where a block has more than a fifth of the columns.
+    # SciPy's LOBPCG itself switches to dense matrices if a block has more than a fifth of the columns.
     if len(nodes) <= max(_DENSE, 5 * wanted):
         values, vectors = linalg.eigh(matrix.toarray())
         return nodes, values[1 : wanted + 1], vectors[:, 1 : wanted + 1], float(values[-1])
-    # ARPACK would draw its start at random. The value scales tolerances alone, so three digits do.
+    # ARPACK would draw a random start. The value only scales tolerances, so three digits are enough.
     start = np.random.default_rng(0).standard_normal(len(nodes))
     largest = float(eigsh(matrix, 1, which="LA", v0=start, tol=1e-3, return_eigenvectors=False)[0])
     return nodes, *_iterate(matrix, local, root[nodes], flat, wanted, largest), largest
@@ -237,13 +237,13 @@ def _iterate(
     Args:
         matrix: its Laplacian, normalised or not `[n, n]`.
         adjacency: without scaling.
-        root: by which `matrix` is normalised `[n]`.
+        root: the factors by which `matrix` is normalised `[n]`.
         flat: the eigenvector of 0 `[n, 1]`.
         wanted: fewer than n / 5.
-        largest: eigenvalue, roughly.
+        largest: the approximate largest eigenvalue.
     """
     size = matrix.shape[0]
-    # More vectors than wanted: convergence goes by the distance to the first eigenvalue outside of the block.
+    # More vectors than wanted: convergence depends on the distance to the first eigenvalue outside the block.
     block = np.random.default_rng(0).standard_normal((size, min(wanted + max(4, wanted // 2), size // 5)))
     inverse = diags_array(1 / np.maximum(matrix.diagonal(), np.finfo(float).tiny))
     mean, before = adjacency.nnz / size, np.inf
@@ -256,7 +256,7 @@ def _iterate(
         if above <= 1:
             return values[:wanted], block[:, :wanted]
         rate = np.log(before / above) if np.isfinite(before) else np.inf
-        if mean <= _MEAN_DEGREE and np.log(above) > rate * _CHECKS / 2:  # too slow: far more checks would be needed
+        if mean <= _MEAN_DEGREE and np.log(above) > rate * _CHECKS / 2:  # too slow: it would need far more checks
             break
         before = above
     if mean <= _MEAN_DEGREE:
@@ -267,13 +267,13 @@ def _iterate(
             if above <= 1:
                 return values[:wanted], block[:, :wanted]
     raise BadInput(
-        f"The eigenvectors of a graph of {size:,} nodes with {mean:.1f} neighbours on average do not converge: take "
+        f"The eigenvectors of a graph of {size:,} nodes with {mean:.1f} neighbours on average do not converge: use "
         "fewer of them (num_eigenvectors), another normalization, or RWSE."
     )
 
 
 def _ritz(matrix: csr_array, block: np.ndarray, wanted: int, largest: float) -> tuple[np.ndarray, np.ndarray, float]:
-    """Rayleigh-Ritz pairs within a block, and the residual of the wanted ones relative to what is allowed."""
+    """Return Rayleigh-Ritz pairs within a block, and the residual of the wanted ones relative to the tolerance."""
     basis = np.linalg.qr(block)[0]
     image = matrix @ basis
     values, rotation = np.linalg.eigh(basis.T @ image)
@@ -285,15 +285,15 @@ def _ritz(matrix: csr_array, block: np.ndarray, wanted: int, largest: float) -> 
 def _solver(adjacency: csr_array, root: np.ndarray, flat: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
     """Return the pseudo-inverse of a connected graph's Laplacian as a function of blocks `[n, m]`, node 0 grounded."""
     laplacian = diags_array(adjacency.sum(1)) - adjacency
-    # Without row and column 0 it is positive definite, so that no pivoting is needed and the factors stay sparse.
+    # Without row and column 0 it is positive definite, so it needs no pivoting and the factors stay sparse.
     factors = splu(
         laplacian.tocsc()[1:][:, 1:], permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0,
         options={"SymmetricMode": True},
     )  # fmt: skip
 
     def solve(block: np.ndarray) -> np.ndarray:
-        # With R = diag(root) the matrix is M = R^-1 L R^-1, so M x = b means L (R^-1 x) = R b. Without its part along
-        # `flat`, R b sums to zero, and the equation of the grounded node holds by itself.
+        # With R = diag(root) the matrix is M = R^-1 L R^-1, so M x = b means L (R^-1 x) = R b. Without its component
+        # along `flat`, R b sums to zero, and the equation of the grounded node is satisfied automatically.
         block = (block - flat * (flat.T @ block)) * root[:, None]
         solved = np.zeros_like(block)
         solved[1:] = factors.solve(block[1:])

@@ -14,17 +14,17 @@ from graphbench.errors import check_range
 
 
 class Degree(Encoding):
-    """Number of incoming and of outgoing edges of every node, up to `max_degree` (Graphormer's centrality).
+    """Number of incoming and outgoing edges of every node, up to `max_degree` (Graphormer's centrality).
 
-    Edges count as stored: parallel edges as often as they occur, a loop once in either direction.
+    Edges count as stored: parallel edges count separately, a loop counts once in each direction.
 
     Fields: `in_degree [num_nodes]`, `out_degree [num_nodes]`, integers in `0 .. max_degree`.
 
     Args:
-        max_degree: larger degrees are stored as this one; an embedding needs `max_degree + 1` rows.
+        max_degree: larger degrees are stored as this value; an embedding needs `max_degree + 1` rows.
 
     Raises:
-        BadInput: `max_degree` is below 1, or an edge names a node that its graph does not have.
+        BadInput: `max_degree` is below 1, or an edge refers to a node that its graph does not have.
 
     Examples:
         >>> import torch
@@ -45,7 +45,7 @@ class Degree(Encoding):
         node_ptr, _, edges = as_tensors(graphs)
         first_node = torch.repeat_interleave(node_ptr[:-1], graphs.num_edges)
         dtype = torch.int16 if self.max_degree <= torch.iinfo(torch.int16).max else torch.int32
-        # Edges number nodes within their graph; offsets make the numbers distinct, so that one count serves all graphs.
+        # Node numbers are per graph; offsets make them distinct, so that one count is enough for all graphs.
         counts = [torch.bincount(end + first_node, minlength=int(node_ptr[-1])) for end in edges.unbind(1)]
         outgoing, incoming = (count.clamp(max=self.max_degree).to(dtype) for count in counts)
         return Encoded({"out_degree": outgoing, "in_degree": incoming})

@@ -19,13 +19,13 @@ from graphbench.encodings._dense import SizeBlock, few_threads, laplacian, size_
 class EffectiveResistance(Encoding):
     """R_ij = (e_i - e_j)^T L^+ (e_i - e_j), L = D - A with unit resistors on the edges (Klein and Randic 1993).
 
-    The graph is made simple and undirected first: an edge in either direction is one resistor, loops are none.
+    The graph is first made simple and undirected: an edge in either direction is one resistor, loops do not count.
 
     Field: `effective_resistance [pairs]` (pair `i * n + j` of a graph), float32, in units of one edge; -1
-    (`EffectiveResistance.disconnected`) where i and j lie in different components, whose resistance is infinite.
+    (`EffectiveResistance.disconnected`) if i and j are in different components, whose resistance is infinite.
 
     Raises:
-        BadInput: an edge names a node that its graph does not have.
+        BadInput: an edge refers to a node that its graph does not have.
 
     Examples:
         >>> import torch
@@ -37,7 +37,7 @@ class EffectiveResistance(Encoding):
                 [2., 1., 0.]])
     """
 
-    #: Stored for pairs that no path joins.
+    #: Stored for pairs without a path.
     disconnected: ClassVar[float] = -1.0
     layout: ClassVar[Mapping[str, Column]] = {"effective_resistance": Column(PAIR)}
 
@@ -55,21 +55,21 @@ class EffectiveResistance(Encoding):
         """Compute R `[b, n, n]`, float64.
 
         With J = sum_c 1_c 1_c^T / n_c over the components, L + J is positive definite and (L + J)^-1 = L^+ + J;
-        J adds nothing to a difference within one component.
+        J does not contribute to a difference within one component.
         """
         connected = _same_component(block)
         shift = connected / connected.sum(-1, keepdim=True)
-        # Cholesky, which fails on what is not positive definite, where `pinv` would cut eigenvalues off in silence.
+        # Cholesky fails on a matrix that is not positive definite; `pinv` would drop eigenvalues silently.
         inverse = torch.cholesky_inverse(torch.linalg.cholesky(laplacian(block.simple_adjacency()) + shift))
         diagonal = inverse.diagonal(dim1=1, dim2=2)
-        # A resistance is a metric: what falls below zero, or off it on the diagonal, is rounding.
+        # A resistance is a metric: negative values, and nonzero values on the diagonal, are rounding errors.
         resistance = (diagonal[:, :, None] + diagonal[:, None, :] - 2 * inverse).clamp(min=0)
         resistance.diagonal(dim1=1, dim2=2).zero_()
         return torch.where(connected, resistance, self.disconnected)
 
 
 def _same_component(block: SizeBlock) -> Tensor:
-    """Mark pairs of one component, edges taken without direction, `[b, n, n]`."""
+    """Mark pairs in the same component, ignoring the direction of edges, `[b, n, n]`."""
     # One sparse graph for the block: no edge joins two of its graphs, so neither does a component.
     nodes = len(block) * block.num_nodes
     ends = (block.source.numpy(), block.target.numpy())

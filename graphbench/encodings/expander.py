@@ -16,31 +16,31 @@ from graphbench.encodings._dense import check_edges
 from graphbench.encodings.substructures.hashing import mix, structure_hash
 from graphbench.errors import check_range
 
-#: Largest number of nodes of graphs that get the complete graph, as in the authors' code.
+#: Largest number of nodes for which the complete graph is used, as in the authors' code.
 _COMPLETE = 10
-#: Distance of the spectral gap below the bound of Ramanujan graphs that is accepted, as in the authors' code.
+#: Accepted distance of the spectral gap below the bound of Ramanujan graphs, as in the authors' code.
 _SLACK = 0.1
 
 
 class ExpanderEdges(Encoding):
     """A random 2d-regular graph on the nodes (Shirzad et al., ICML 2023, arXiv 2303.06147, Appendix C; Friedman 2003).
 
-    Edges i -> p(i) and p(i) -> i of d random permutations p of the nodes. They are drawn again, up to 100 times, until
-    the second eigenvalue of the Laplacian reaches `2 d - 2 sqrt(2 d - 1) - 0.1`; otherwise the draw with the largest
-    one is kept. As in the authors' code loops and parallel edges stay, and graphs of up to 10 nodes get all pairs.
+    Its edges are i -> p(i) and p(i) -> i for d random permutations p of the nodes. They are drawn up to 100 times,
+    until the second eigenvalue of the Laplacian reaches `2 d - 2 sqrt(2 d - 1) - 0.1`, or else the draw with the
+    largest one is used. As in the authors' code loops and parallel edges stay; up to 10 nodes get all pairs.
 
-    The draw depends on the graph's nodes and edges as they are numbered and on `seed` alone: neither on the other
-    graphs, nor on the order of the edges, nor on the number of computations. (The authors draw from numpy's global
-    generator.) Another numbering of the nodes gives another expander.
+    The draw depends only on `seed` and on the graph's nodes and edges as they are numbered: not on other graphs, the
+    order of the edges or earlier computations. (The authors draw from numpy's global generator.) Another numbering of
+    the nodes gives another expander.
 
-    Field: `expander_edges [edges of the expanders, 2]` on an axis of their own, "expander".
+    Field: `expander_edges [edges of the expanders, 2]` on a separate axis, "expander".
 
     Args:
         degree: d; every node has 2 d edges.
-        seed: gives other expanders.
+        seed: seed of the random permutations.
 
     Raises:
-        BadInput: `degree` is below 1, or an edge names a node that its graph does not have.
+        BadInput: `degree` is below 1, or an edge refers to a node that its graph does not have.
 
     Examples:
         >>> import torch
@@ -51,7 +51,7 @@ class ExpanderEdges(Encoding):
         tensor([6])
     """
 
-    #: Pairs of nodes, as `edge_index` before it is transposed.
+    #: Pairs of nodes, like `edge_index` before it is transposed.
     layout: ClassVar[Mapping[str, Column]] = {"expander_edges": Column("expander", index_of=NODE)}
 
     def __init__(self, degree: int = 3, seed: int = 0) -> None:
@@ -59,16 +59,16 @@ class ExpanderEdges(Encoding):
         self.degree, self.seed = int(degree), int(seed)
 
     def compute(self, graphs: GraphTable) -> Encoded:
-        """Compute one spectrum per draw and graph, O(n^3); a few draws are enough for most graphs."""
+        """Compute one spectrum per draw and graph, O(n^3); most graphs need only a few draws."""
         check_edges(graphs)
         ptr = graphs.ptr[NODE]
         graph_of = torch.repeat_interleave(torch.arange(len(graphs)), graphs.num_nodes)
         first = torch.repeat_interleave(ptr[:-1], graphs.num_edges)
         edges = (graphs.columns["edge_index"].to(torch.int64).reshape(-1, 2) + first[:, None]).t()
-        # From the graph, not from its place: a generator's draws would depend on the graphs before it in a chunk.
+        # Seeded by the graph: the draws of one generator would depend on the earlier graphs in a chunk.
         seeds = mix(structure_hash(edges, graph_of, ptr), self.seed)
         parts = [
-            # Hashes are signed, and numpy takes no negative seed.
+            # Hashes are signed, and numpy accepts no negative seed.
             expander(size, self.degree, seed % 2**63)
             for size, seed in zip(graphs.num_nodes.tolist(), seeds.tolist(), strict=True)
         ]
@@ -83,8 +83,8 @@ def expander(num_nodes: int, degree: int, seed: int, max_draws: int = 100) -> Te
         pairs = torch.ones(num_nodes, num_nodes).fill_diagonal_(0).nonzero()
         return pairs.to(torch.int64)
     d = min(degree, num_nodes - 1)
-    # Large k-regular graphs cannot much exceed a gap of k - 2 sqrt(k - 1) (Alon-Boppana), here with k = 2 d; random
-    # ones come close to it (Friedman), so that few draws are needed.
+    # The gap of large k-regular graphs cannot much exceed k - 2 sqrt(k - 1) (Alon-Boppana), here with k = 2 d; that of
+    # random ones comes close to it (Friedman), so few draws are needed.
     wanted = max(0.0, 2 * d - 2 * math.sqrt(2 * d - 1) - _SLACK)
     generator = np.random.default_rng(seed)
     source = np.tile(np.arange(num_nodes), d)
@@ -101,7 +101,7 @@ def expander(num_nodes: int, degree: int, seed: int, max_draws: int = 100) -> Te
 
 
 def spectral_gap(source: np.ndarray, target: np.ndarray, num_nodes: int) -> float:
-    """Return the second smallest eigenvalue of D - A, A the edges in both directions with their multiplicities."""
+    """Return the second smallest eigenvalue of D - A; A counts the edges in both directions, with multiplicity."""
     adjacency = np.zeros((num_nodes, num_nodes))
     np.add.at(adjacency, (source, target), 1.0)
     adjacency += adjacency.T

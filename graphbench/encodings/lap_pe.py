@@ -30,29 +30,29 @@ from graphbench.errors import check_choice, check_range
 class LapPE(Encoding):
     """The smallest eigenvalues of the graph Laplacian and their eigenvectors (Dwivedi and Bresson 2020, GraphGPS).
 
-    The graph is made simple and undirected first: an edge in either direction counts once, loops not at all.
+    The graph is first made simple and undirected: an edge in either direction counts once, loops do not count.
     Eigenvalues ascend, `0 <= lambda`, one zero per connected component; every eigenvector has Euclidean norm 1 over
     the nodes of its graph. Signs and the bases of degenerate eigenspaces are fixed (`_dense`): the entry of
-    largest magnitude is positive, the first of equals (for "random_walk": of D^(1/2) u). A model that must not rely
-    on them flips signs in training.
+    largest magnitude, the first of equals, is positive (for "random_walk": of D^(1/2) u). Flip signs in training if a
+    model must not rely on them.
 
     Graphs of more than 2,048 nodes are decomposed as sparse matrices (`_sparse`), in memory that grows with their
-    edges, to the same vectors up to rounding.
+    edges, into the same vectors up to rounding.
 
-    A graph with fewer nodes than columns fills the rest with 0: of the graph's columns the first
-    `min(num_eigenvectors, n - skip_trivial)` are valid.
+    If a graph has fewer nodes than there are columns, the remaining columns are 0: the first
+    `min(num_eigenvectors, n - skip_trivial)` columns of the graph are valid.
 
     Fields: `lap_pe_vectors [num_nodes, num_eigenvectors]`, `lap_pe_values [num_graphs, num_eigenvectors]`, float32.
 
     Args:
-        num_eigenvectors: columns to keep.
+        num_eigenvectors: number of columns to keep.
         normalization: "none" for L = D - A, "symmetric" for D^(-1/2) L D^(-1/2), "random_walk" for D^(-1) L.
-            An isolated node has eigenvalue 0 under all three (PyG's normalised Laplacians give it 1).
-        skip_trivial: leave out the first eigenvector, which is constant (up to D^(1/2)) on a connected graph.
+            An isolated node has eigenvalue 0 with all three (1 with PyG's normalised Laplacians).
+        skip_trivial: omit the first eigenvector, which is constant (up to D^(1/2)) on a connected graph.
 
     Raises:
-        BadInput: an option is out of range, an edge names a node that its graph does not have, or the eigenvectors of
-            a large graph do not converge.
+        BadInput: an option is out of range, an edge refers to a node that its graph does not have, or the eigenvectors
+            of a large graph do not converge.
 
     Examples:
         >>> import torch
@@ -62,7 +62,7 @@ class LapPE(Encoding):
         tensor([[0., 1., 3.]])
     """
 
-    #: 2: eigenvalues are distinct down to differences of 1e-11 of the largest, not 1e-8.
+    #: 2: eigenvalues are distinct if they differ by more than 1e-11 of the largest, not 1e-8.
     version = 2
     layout: ClassVar[Mapping[str, Column]] = {"lap_pe_vectors": Column(NODE), "lap_pe_values": Column(GRAPH)}
 
@@ -76,7 +76,7 @@ class LapPE(Encoding):
         self.skip_trivial = bool(skip_trivial)
 
     def memory(self, num_nodes: int, num_edges: int) -> int:
-        """Count a dense matrix and its eigenvectors, or for large graphs some blocks of vectors."""
+        """Count a dense matrix and its eigenvectors, or some blocks of vectors for large graphs."""
         if num_nodes > LARGE:
             return 8 * num_nodes * 8 * (2 * self.num_eigenvectors + 8) + 64 * num_edges
         return 8 * num_nodes**2 * 4
@@ -95,7 +95,7 @@ def laplacian_eigenvectors(
 ) -> tuple[Tensor, Tensor]:
     """Compute the smallest eigenvalues and their eigenvectors of many graphs, as `LapPE` describes them.
 
-    The graphs are those of `as_tensors`; of the `count` columns those that a graph has no eigenvectors for are 0.
+    The arguments come from `as_tensors`; columns for which a graph has no eigenvector are 0.
 
     Returns:
         Eigenvectors `[num_nodes, count]` and eigenvalues `[G, count]`, float32.
@@ -122,10 +122,10 @@ def laplacian_eigenvectors(
 
 def _eigenpairs(block: SizeBlock, count: int, normalization: Any, skipped: int) -> tuple[Tensor, Tensor]:
     """Compute the valid eigenvalues `[b, k]` and eigenvectors `[b, n, k]` of a block, float64."""
-    # The trivial vector is computed all the same, and cut off at the end.
+    # The trivial vector is computed in any case, and removed at the end.
     count = min(count + skipped, block.num_nodes)
     if block.num_nodes > LARGE:
-        # A block of graphs this large holds one alone: n^2 exceeds what `size_blocks` puts together.
+        # A block of graphs this large contains only one: n^2 exceeds the limit of `size_blocks`.
         sparse = adjacency_of(block, simple=True)
         values, vectors = (part[None] for part in sparse_eigenpairs(sparse, normalization, count))
         degree = torch.from_numpy(sparse.sum(1))[None, :, None]

@@ -19,18 +19,18 @@ Rows = Literal["pairs", "edges"]
 class RRWP(Encoding):
     """Relative random-walk probabilities (P^k)_ij, P = D^-1 A, k = 1 .. num_steps (Ma et al., ICML 2023, section 3.1).
 
-    The paper's k = 0 is left out: it says whether i = j, which a reader of pairs knows. The walk follows the edges as
-    `RWSE` does, whose values are the entries i = j of these.
+    The paper's k = 0 is omitted: it says whether i = j, which a reader of pairs knows. The walk follows the edges as in
+    `RWSE`, whose values are the entries with i = j.
 
     Field: `rrwp [pairs, num_steps]` (pair `i * n + j` of a graph: from i to j), or `edge_rrwp [num_edges, num_steps]`
-    (from the source of the edge to its target), float32. Pairs of graphs with 100 nodes and 20 steps take 0.8 MB each.
+    (from the source of the edge to its target), float32. The pairs of a graph of 100 nodes use 0.8 MB with 20 steps.
 
     Args:
         num_steps: longest walk.
-        rows: pairs: all pairs of nodes; edges: the ends of every edge alone.
+        rows: pairs: all pairs of nodes; edges: only the two ends of every edge.
 
     Raises:
-        BadInput: `num_steps` is below 1, `rows` is not known, or an edge names a node that its graph does not have.
+        BadInput: `num_steps` is below 1, `rows` is unknown, or an edge refers to a node that its graph does not have.
 
     Examples:
         >>> import torch
@@ -52,15 +52,15 @@ class RRWP(Encoding):
 
     @property
     def layout(self) -> Mapping[str, Column]:
-        """One row per pair or per edge."""
+        """Return the layout: one row per pair or per edge."""
         return {"rrwp": Column(PAIR)} if self.rows == "pairs" else {"edge_rrwp": Column(EDGE)}
 
     def memory(self, num_nodes: int, num_edges: int) -> int:
-        """Count a number per pair and step, or for edges the three matrices of a product."""
+        """Count a number per pair and step, or the three matrices of a product for edges."""
         return 8 * num_nodes**2 * (self.num_steps if self.rows == "pairs" else 3)
 
     def compute(self, graphs: GraphTable) -> Encoded:
-        """Multiply `[b, n, n]` stacks `num_steps - 1` times per block of graphs of one size."""
+        """Multiply `[b, n, n]` stacks `num_steps - 1` times per block of equally sized graphs."""
         starts = pointer(graphs.num_nodes**2) if self.rows == "pairs" else graphs.ptr[EDGE]
         walks = torch.zeros(int(starts[-1]), self.num_steps)
         with few_threads(graphs):
@@ -68,7 +68,7 @@ class RRWP(Encoding):
                 adjacency = block.adjacency()
                 transition = adjacency / adjacency.sum(-1, keepdim=True).clamp(min=1)
                 rows, cells = self._places(block, starts)
-                # A product for each step: RWSE's baby and giant steps spare some because it reads diagonals alone.
+                # One product per step: RWSE's baby and giant steps save some because it reads only diagonals.
                 power = transition
                 for step in range(self.num_steps):
                     if step:
@@ -78,7 +78,7 @@ class RRWP(Encoding):
         return Encoded({next(iter(self.layout)): walks})
 
     def _places(self, block: SizeBlock, starts: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Rows of the result, and the cells of the block's `[b, n, n]` stack that go there; None for all, in order."""
+        """Return rows of the result, and the cells of the `[b, n, n]` stack for them; None for all, in order."""
         n = block.num_nodes
         if self.rows == "pairs":
             return block.rows(starts, n**2), None

@@ -21,11 +21,11 @@ from graphbench.errors import check_range
 class RWSE(Encoding):
     """Random-walk structural encoding: diag((D^-1 A)^k), k = 1 .. num_steps (Dwivedi et al. 2022, GraphGPS).
 
-    The walk follows the edges as they are stored: their direction counts, parallel edges weigh as often as they
-    occur, loops are steps. A walk that reaches a node without outgoing edges ends there; such a node has only zeros.
+    The walk follows the edges as stored: their direction counts, parallel edges count separately, and loops are
+    steps. A walk ends at a node without outgoing edges; such a node has only zeros.
 
-    Graphs of more than 2,048 nodes are walked by sparse products from a block of nodes at a time, as exactly: memory
-    grows with the edges, time with nodes times edges.
+    For graphs of more than 2,048 nodes sparse products compute the same values from one block of nodes at a time:
+    memory grows with the edges, time with nodes times edges.
 
     Field: `rwse [num_nodes, num_steps]`, float32.
 
@@ -33,7 +33,7 @@ class RWSE(Encoding):
         num_steps: longest walk.
 
     Raises:
-        BadInput: `num_steps` is below 1, or an edge names a node that its graph does not have.
+        BadInput: `num_steps` is below 1, or an edge refers to a node that its graph does not have.
 
     Examples:
         >>> import torch
@@ -52,14 +52,14 @@ class RWSE(Encoding):
         self.num_steps = int(num_steps)
 
     def memory(self, num_nodes: int, num_edges: int) -> int:
-        """Count powers of a dense matrix, or for large graphs the walks from one block of nodes."""
+        """Count powers of a dense matrix, or the walks from one block of nodes for large graphs."""
         if num_nodes > LARGE:
             return 8 * (3 * _sparse.WALK_ENTRIES + num_nodes * self.num_steps) + 32 * num_edges
-        # The baby steps of `return_probabilities` are all kept; three more matrices stand beside them.
+        # `return_probabilities` keeps all baby steps and three more matrices.
         return 8 * num_nodes**2 * (math.isqrt(self.num_steps - 1) + 4)
 
     def compute(self, graphs: GraphTable) -> Encoded:
-        """Multiply dense matrices, 2 sqrt(num_steps) times for each block of graphs of one size."""
+        """Multiply dense matrices, 2 sqrt(num_steps) times for each block of equally sized graphs."""
         return Encoded({"rwse": random_walks(*as_tensors(graphs), self.num_steps)})
 
 
@@ -67,7 +67,7 @@ class RWSE(Encoding):
 def random_walks(node_ptr: Tensor, edge_ptr: Tensor, edges: Tensor, num_steps: int) -> Tensor:
     """Compute the probability that a random walk is back after 1 .. num_steps steps, for every node of many graphs.
 
-    The graphs are those of `as_tensors`; the result is `[num_nodes, num_steps]`, float32.
+    The arguments come from `as_tensors`; the result is `[num_nodes, num_steps]`, float32.
 
     Examples:
         >>> random_walks(torch.tensor([0, 2]), torch.tensor([0, 2]), torch.tensor([[0, 1], [1, 0]]), 3)
@@ -82,7 +82,7 @@ def random_walks(node_ptr: Tensor, edge_ptr: Tensor, edges: Tensor, num_steps: i
                 probabilities = _sparse.return_probabilities(adjacency_of(block, simple=False), num_steps)
             else:
                 adjacency = block.adjacency()
-                # Rows without edges stay zero, where a division by their degree would give NaN: the walk ends there.
+                # Clamped, so that rows without edges stay zero and not NaN: the walk ends there.
                 transition = adjacency / adjacency.sum(-1, keepdim=True).clamp(min=1)
                 probabilities = return_probabilities(transition, num_steps).flatten(0, 1)
             rwse[block.rows(node_ptr, block.num_nodes)] = probabilities.float()
@@ -92,8 +92,8 @@ def random_walks(node_ptr: Tensor, edge_ptr: Tensor, edges: Tensor, num_steps: i
 def return_probabilities(transition: Tensor, num_steps: int) -> Tensor:
     """Compute diag(M^k) for k = 1 .. num_steps, `[b, n, num_steps]`, of `transition` M `[b, n, n]`.
 
-    Baby steps M^1 .. M^s and giant steps M^s, M^2s, ..., s = ceil(sqrt(num_steps)): the diagonal of a product
-    needs no product, diag(P Q)_i = sum_l P_il Q_li.
+    Uses baby steps M^1 .. M^s and giant steps M^s, M^2s, ..., with s = ceil(sqrt(num_steps)): the diagonal of a
+    product does not need the product, diag(P Q)_i = sum_l P_il Q_li.
     """
     stride = math.isqrt(num_steps - 1) + 1  # ceil of the root, without rounding errors
     powers = [transition]
@@ -102,7 +102,7 @@ def return_probabilities(transition: Tensor, num_steps: int) -> Tensor:
     diagonals = [power.diagonal(dim1=1, dim2=2) for power in powers]
     giant = powers[-1]
     while len(diagonals) < num_steps:
-        # Copied once, since every power reads it row by row.
+        # Copied once, since it is read row by row for every power.
         transposed = giant.mT.contiguous()
         diagonals += [(power * transposed).sum(-1) for power in powers[: num_steps - len(diagonals)]]
         if len(diagonals) < num_steps:

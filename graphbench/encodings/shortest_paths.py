@@ -1,4 +1,4 @@
-"""Encode pairs of nodes by shortest-path distances, and by the edges that begin shortest paths."""
+"""Encode pairs of nodes by shortest-path distances, and by the first edges of shortest paths."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from graphbench.errors import BadInput, check_choice, check_range
 
 #: Which of several shortest paths of a pair count, see `ShortestPaths`.
 Ties = Literal["all", "one"]
-#: Distance of a pair that no path joins, while distances are computed.
+#: Distance of a pair without a path, while distances are computed.
 # Half of the range, so that the sum of two does not overflow.
 _NEVER = np.iinfo(np.int32).max // 2
 #: Numbers of paths above this are scaled down; only their ratios within a level matter.
 _MANY_PATHS = 2.0**900
-#: Entries of the largest table of edges and goals that is compared at once.
+#: Most entries of a table of edges and goals that are compared at once.
 _COMPARED = 1 << 22
 #: Types of edges, goals and weights.
 _STEP_TYPES = torch.int32, torch.int32, torch.float32
@@ -33,37 +33,37 @@ _STEP_TYPES = torch.int32, torch.int32, torch.float32
 class ShortestPaths(Encoding):
     """Number of edges on a shortest path i -> j for every ordered node pair, and optionally the paths' first edges.
 
-    Paths follow the direction of the edges. Stored distances are `0 .. max_distance`, larger ones are stored as
-    `max_distance`, pairs that no path joins as `unreachable = max_distance + 1`: an embedding needs `num_distances`
+    Paths follow the direction of the edges. Stored distances are `0 .. max_distance`. Larger distances are stored as
+    `max_distance`, and pairs without a path as `unreachable = max_distance + 1`: an embedding needs `num_distances`
     rows.
 
-    Fields: `shortest_path_distance [pairs]` (pair `i * n + j` of a graph). With edges also one row for each edge that
-    begins a shortest path of a pair, by pair ascending:
+    Fields: `shortest_path_distance [pairs]` (pair `i * n + j` of a graph). With edges also one row per first edge of
+    each pair's shortest paths, sorted by pair:
 
     - `path_step_edge [steps]`: the edge e = (i, k);
     - `path_step_goal [steps]`: the node j;
     - `path_step_weight [steps]`: `sigma_kj / sigma_ij`, with sigma the number of shortest paths: the share of those
       from i to j that begin with e.
 
-    The rest of such a path is a shortest path of the pair (k, j), so that the steps hold all shortest paths, to any
-    number of edges, and nothing depends on how nodes or edges are numbered. Parallel edges are paths of their own;
-    pairs with i = j or without a path have no step. A pair of a molecule has little more than one step; in dense graphs
-    a pair of distance 2 has as many as its nodes have common neighbours.
+    The rest of such a path is a shortest path of the pair (k, j), so the steps describe all shortest paths of any
+    length, and nothing depends on how nodes or edges are numbered. Parallel edges count as separate paths; pairs with
+    i = j or without a path have no step. A pair of a molecule has little more than one step; in dense graphs a pair at
+    distance 2 has one step per common neighbour of its nodes.
 
-    With `ties="one"` the steps are those of one path of each pair, which released code of Graphormer reads: the one
-    that the algorithm of Floyd and Warshall finds first. Its largest inner node has the smallest number, and so have
-    both parts around it. It depends on how nodes are numbered; parallel edges share its weight.
+    With `ties="one"` the steps are those of one path per pair, as in Graphormer's released code: the path that the
+    Floyd-Warshall algorithm finds first. Its largest inner node has the smallest possible number, and the same holds
+    for the two parts around that node. It depends on how nodes are numbered; parallel edges share its weight.
 
     Args:
         max_distance: largest distance that is stored.
-        with_edges: keep the steps (Graphormer and DeepGraph read them).
+        with_edges: store the steps (Graphormer and DeepGraph read them).
         ties: all or one, with edges.
 
     Raises:
-        BadInput: an option is out of range, or an edge names a node that its graph does not have.
+        BadInput: an option is out of range, or an edge refers to a node that its graph does not have.
 
     Examples:
-        A square: both ways round lead from node 0 to the opposite node 2.
+        In a square two paths lead from node 0 to the opposite node 2.
 
         >>> square = torch.tensor([[0, 1, 2, 3, 1, 2, 3, 0], [1, 2, 3, 0, 0, 1, 2, 3]])
         >>> encoding = ShortestPaths(with_edges=True)
@@ -80,7 +80,7 @@ class ShortestPaths(Encoding):
         from node 0 to node 3: edge 7 begins 100%
     """
 
-    #: 2: all shortest paths count, not the one of the lowest edge numbers.
+    #: 2: all shortest paths count, not only the one with the lowest edge numbers.
     version = 2
 
     def __init__(self, max_distance: int = 20, with_edges: bool = False, ties: Ties = "all") -> None:
@@ -91,15 +91,15 @@ class ShortestPaths(Encoding):
         self.max_distance, self.with_edges, self.ties = int(max_distance), with_edges, ties
         if not isinstance(with_edges, bool):
             raise BadInput(
-                f"{self.name}: with_edges must be true or false, but got {with_edges!r}. The steps hold the edges of "
-                "shortest paths to any number; the model has an option for how many are read."
+                f"{self.name}: with_edges must be true or false, but got {with_edges!r}. The steps describe shortest "
+                "paths of any length; an option of the model says how many edges are read."
             )
         if ties == "one" and not with_edges:
-            raise BadInput(f"{self.name}: ties=one chooses among edges, which are left out. Give with_edges=true.")
+            raise BadInput(f"{self.name}: ties=one chooses among edges, which are not stored. Give with_edges=true.")
 
     @property
     def unreachable(self) -> int:
-        """Stored distance of a pair that no path joins."""
+        """Stored distance of a pair without a path."""
         return self.max_distance + 1
 
     @property
@@ -108,13 +108,13 @@ class ShortestPaths(Encoding):
         return self.max_distance + 2
 
     def parameters(self) -> dict[str, Any]:
-        """Every option that changes the result."""
+        """Return every option that changes the result."""
         options = {"max_distance": self.max_distance, "with_edges": self.with_edges}
         return options if self.ties == "all" else options | {"ties": self.ties}
 
     @property
     def layout(self) -> Mapping[str, Column]:
-        """One row per node pair; the steps have an axis of their own, "path_step"."""
+        """Return the layout: one row per node pair; the steps are on a separate axis, "path_step"."""
         layout = {"shortest_path_distance": Column(PAIR)}
         steps = {
             "path_step_edge": Column("path_step", index_of=EDGE),
@@ -139,14 +139,14 @@ class ShortestPaths(Encoding):
 def shortest_paths(
     node_ptr: Tensor, edge_ptr: Tensor, edges: Tensor, max_distance: int, with_steps: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Compute distances of all pairs of nodes, and the edges that begin shortest paths, as `ShortestPaths` describes.
+    """Compute distances of all node pairs, and the first edges of shortest paths, as described by `ShortestPaths`.
 
-    The graphs are those of `as_tensors`. Distances above `max_distance` are stored as this one, and those of pairs that
-    no path joins as one more. Without `with_steps` the last four tensors are of length 0, or zeros.
+    The arguments come from `as_tensors`. Distances above `max_distance` are stored as `max_distance`, and those of
+    pairs without a path as `max_distance + 1`. Without `with_steps` the last four tensors are empty, or zeros.
 
     Returns:
         Distances `[pairs]`, uint8 or int16; number of steps of each graph, int64 `[G]`; and for each step the number of
-        the edge and of the node where the paths end, within the graph, int32, and the share of the paths, float32.
+        its edge and of the paths' last node, within the graph, int32, and the share of the paths, float32.
 
     Examples:
         >>> path = torch.tensor([[0, 1], [1, 2]])
@@ -169,7 +169,7 @@ def shortest_paths(
                 graph, *listed = _steps_of(block, distance, paths)
                 numbers.append(graph)
                 lists.append([x.to(t) for x, t in zip(listed, _STEP_TYPES, strict=True)])
-    # Blocks come by size; the table wants graph after graph.
+    # Blocks are sorted by size; the table needs graph after graph.
     graph = torch.cat(numbers)
     order = graph.argsort(stable=True)
     counts = torch.bincount(graph, minlength=len(graphs))
@@ -180,12 +180,12 @@ def shortest_paths(
 def _search(block: SizeBlock, count: bool) -> tuple[NDArray[np.int32], NDArray[np.float64] | None]:
     """Find distances from every node of the block to every node of its graph, and numbers of shortest paths.
 
-    Row i of `A @ reached` counts the neighbours of i from which j was reached within the last level, or with `count`
-    the shortest paths that go on through them.
+    Row i of `A @ reached` counts the neighbours of i from which j was reached on the last level, or with `count`
+    the shortest paths through them.
 
     Returns:
-        `[b * n, n]`, `_NEVER` where no path leads; with `count` also `[b * n, n]`, 0 where no path leads, comparable
-        among pairs of one goal and one distance.
+        Distances `[b * n, n]`, `_NEVER` without a path; with `count` also numbers of paths `[b * n, n]`, 0 without a
+        path, which are comparable among pairs with the same goal and distance.
     """
     nodes = len(block) * block.num_nodes
     ends = (block.source.numpy(), block.target.numpy())
@@ -199,7 +199,7 @@ def _search(block: SizeBlock, count: bool) -> tuple[NDArray[np.int32], NDArray[n
     while reached.any():
         level += 1
         counts = adjacency @ reached
-        # Reached first on this level, so every path counted is a shortest one.
+        # First reached on this level, so every counted path is a shortest one.
         fresh = (counts > 0) & (distance == _NEVER)
         distance[fresh] = level
         if paths is None:
@@ -214,37 +214,37 @@ def _search(block: SizeBlock, count: bool) -> tuple[NDArray[np.int32], NDArray[n
 
 
 def _steps_of(block: SizeBlock, distance: NDArray[np.int32], paths: NDArray[np.float64]) -> tuple[Tensor, ...]:
-    """List graph, edge, goal and weight: edge (i, k) begins a shortest path i -> j where k is closer to j than i."""
+    """List graph, edge, goal and weight: edge (i, k) begins a shortest path i -> j if k is closer to j than i is."""
     source, target, n = block.source.numpy(), block.target.numpy(), block.num_nodes
     edges, goals = [np.empty(0, dtype=np.int64)], [np.empty(0, dtype=np.int64)]
     for first in range(0, len(source), max(1, _COMPARED // n)):
         part = slice(first, first + max(1, _COMPARED // n))
-        # Two ends that do not reach the goal are equally far: `_NEVER` needs no mask.
+        # If neither end reaches the goal, both distances are equal: `_NEVER` needs no mask.
         edge, goal = np.nonzero(distance[source[part]] == distance[target[part]] + 1)
         edges.append(edge + first)
         goals.append(goal)
     edge, goal = np.concatenate(edges), np.concatenate(goals)
     pair = source[edge] * n + goal
-    order = np.argsort(pair, kind="stable")  # by pair, and the edges of one in the order of the graph
+    order = np.argsort(pair, kind="stable")  # by pair, and within a pair in the order of the graph's edges
     edge, goal, pair = edge[order], goal[order], pair[order]
     onward = paths[target[edge], goal]
-    # sigma_ij is the sum of sigma_kj over the first steps, so the scale that they share cancels.
+    # sigma_ij is the sum of sigma_kj over the first steps, so their common scale cancels.
     weight = onward / np.bincount(pair, onward, minlength=1)[pair]
     graph, number = block.graphs[torch.from_numpy(pair // n**2)], block.edge[torch.from_numpy(edge)]
     return graph, number, torch.from_numpy(goal), torch.from_numpy(weight)
 
 
 def _one_path(graphs: GraphTable, counts: Tensor, edge: Tensor, goal: Tensor) -> tuple[Tensor, ...]:
-    """Keep the steps of one shortest path of each pair: what is left of it is the path of the next pair.
+    """Keep the steps of one shortest path per pair; the rest of the path is the path of the next pair.
 
     Args:
         graphs: the table.
         counts: steps of each graph `[G]`.
         edge: number of each step's edge within its graph `[steps]`.
-        goal: node where its paths end, within the graph `[steps]`.
+        goal: last node of its paths, within the graph `[steps]`.
 
     Returns:
-        The same of the steps that stay, and their weights.
+        The same for the remaining steps, and their weights.
     """
     graph = torch.repeat_interleave(torch.arange(len(graphs)), counts)
     source, target = graphs.columns["edge_index"][graphs.ptr[EDGE][graph] + edge].unbind(1)
@@ -256,9 +256,9 @@ def _one_path(graphs: GraphTable, counts: Tensor, edge: Tensor, goal: Tensor) ->
 
 
 def _next_nodes(graphs: GraphTable) -> Tensor:
-    """Return the node behind i on the path i -> j by Floyd and Warshall, for every pair; -1 without an edge on it.
+    """Return the node after i on the Floyd-Warshall path i -> j, for every pair; -1 if it has no edge.
 
-    In the order of k, `path(i, j)` becomes `path(i, k)` and `path(k, j)` wherever that is shorter: `n^3` steps.
+    For k in order, `path(i, j)` becomes `path(i, k)` and `path(k, j)` if that is shorter: `n^3` steps.
     """
     ptr = pointer(graphs.num_nodes**2)
     next_node = torch.empty(int(ptr[-1]), dtype=torch.int64)
@@ -269,7 +269,7 @@ def _next_nodes(graphs: GraphTable) -> Tensor:
         following = torch.where(joined, numbers, -1)
         for k in range(block.num_nodes):
             through = distance[:, :, k, None] + distance[:, None, k]
-            # Strictly: of paths of one length the first one found stays.
+            # Strictly shorter: of paths of equal length the first one found is kept.
             shorter = through < distance
             distance = torch.where(shorter, through, distance)
             following = torch.where(shorter, following[:, :, k, None], following)

@@ -1,6 +1,6 @@
 """Layers that several architectures share; plug-ins import them from here.
 
-Names are listed in `__init__.pyi` and loaded on first use, so that a plug-in pays only for what it takes.
+Names are listed in `__init__.pyi` and loaded on first use, so that a plug-in loads only what it uses.
 """
 
 import lazy_loader

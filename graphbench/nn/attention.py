@@ -21,7 +21,7 @@ from graphbench.nn.ops import attention_weights, edge_attention, packed_attentio
 
 
 def compute_dtype(x: Tensor) -> torch.dtype:
-    """Return the precision that attention over `x` works in: that of autocast where it is on, else that of `x`.
+    """Return the dtype in which attention over `x` computes: that of autocast if it is on, else that of `x`.
 
     Examples:
         >>> with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -33,23 +33,23 @@ def compute_dtype(x: Tensor) -> torch.dtype:
 
 
 class MultiHeadAttention(Traced):
-    """Multi-head attention (Vaswani et al. 2017, section 3.2) of every graph of a batch with itself.
+    """Multi-head attention (Vaswani et al. 2017, section 3.2) within every graph of a batch.
 
     `out_i = W^O concat_h(sum_j softmax_j(q_i . k_j / sqrt(d) + bias_ij) v_j) + b^O`, each sum over the nodes of one
     graph. Parameters as in `torch.nn.MultiheadAttention`: `3 dim^2 + 3 dim` in, `dim^2 + dim` out, same initial
     values. Only real nodes are projected, and on a CPU graphs of similar size are padded together.
 
-    When somebody listens, the output still comes from the fused kernel and the matrices are computed beside it, so
-    watching a run never changes it. The trace's `tokens` are this layer's output, `input` is what entered it.
+    While a recorder is attached, the output still comes from the fused kernel and the matrices are computed separately,
+    so recording never changes a run. The trace's `tokens` are this layer's output, `input` is its input.
 
     Args:
         dim: width of the tokens.
         num_heads: heads H; must divide `dim`.
         dropout: probability of dropping an attention weight.
-        packed: on a card, pad nothing; see `attend_within_graphs`.
+        packed: on a GPU, pad nothing; see `attend_within_graphs`.
 
     Raises:
-        BadInput: `num_heads` does not divide `dim`, or `dropout` is no probability below 1.
+        BadInput: `num_heads` does not divide `dim`, or `dropout` is not a probability below 1.
 
     Examples:
         >>> attention = MultiHeadAttention(8, num_heads=2)
@@ -72,15 +72,15 @@ class MultiHeadAttention(Traced):
 
     def reset_parameters(self) -> None:
         """Draw weights as `torch.nn.MultiheadAttention` does."""
-        # On the packed matrix, as there: its fan-out of 3 dim gives a smaller bound than three maps of their own.
+        # On the packed matrix, as in torch: its fan-out of 3 dim gives a smaller bound than three separate maps.
         nn.init.xavier_uniform_(self.in_proj.weight)
         nn.init.zeros_(self.in_proj.bias)
-        # nn.Linear's own start: torch's module leaves the output map at it.
+        # nn.Linear's default initialisation, which torch's module uses for the output map.
         self.out_proj.reset_parameters()
         nn.init.zeros_(self.out_proj.bias)
 
     def pair_bytes(self, num_nodes: int) -> int:
-        """Bytes of the float32 weights of a graph, where they are kept: fused kernels without dropout keep none."""
+        """Return the bytes of a graph's float32 weights, if they are kept: fused kernels without dropout keep none."""
         return 4 * self.num_heads * num_nodes**2
 
     def forward(
@@ -93,8 +93,8 @@ class MultiHeadAttention(Traced):
 
         Args:
             x: nodes.
-            layout: where they lie in padded graphs; or what `DenseLayout.from_batch` takes; None for a single graph.
-                Layers that share a layout build it once.
+            layout: their positions in padded graphs, or an argument of `DenseLayout.from_batch`; None for a single
+                graph. Build it once if several layers share it.
             bias: added to the logits, `[B, H, N, N]` or `[B, 1, N, N]`, rows are queries, padding is ignored; or
                 `layout.block_biases(bias)`, which layers with the same bias share.
         """
@@ -108,7 +108,7 @@ class MultiHeadAttention(Traced):
         return out
 
     def gate(self, heads: Tensor, x: Tensor) -> Tensor:
-        """Return what the output map reads: the heads side by side `[T, dim]`, unless a subclass gates them by `x`."""
+        """Return the input of the output map: the concatenated heads `[T, dim]`, which a subclass may gate by `x`."""
         return heads
 
     @torch.no_grad()
@@ -117,8 +117,8 @@ class MultiHeadAttention(Traced):
     ) -> LayerTrace:
         biases = layout.block_biases() if biases is None else biases
         heads = layout.to_block_heads(qkv, 3, self.num_heads)
-        # The fused kernel returns none, so they are computed again for the listener alone; without dropout, so that
-        # rows sum to one in training, too.
+        # The fused kernel returns no weights, so they are computed again for the recorder; without dropout, so that
+        # rows also sum to one in training.
         weights = [attention_weights(q, k, bias) for (q, k, _), bias in zip(heads, biases, strict=True)]
         w_value = self.in_proj.weight.chunk(3)[2]  # rows of q, k and v, one after the other
         return LayerTrace(
@@ -132,9 +132,9 @@ class MultiHeadAttention(Traced):
 
 
 def mixed_values(x: Tensor, w_value: Tensor, w_out: Tensor, num_heads: int) -> Tensor:
-    """`x W^V W^O` of every head without bias, `[T, H, dim]`: what a `LayerTrace` calls values.
+    """Return `x W^V W^O` of every head without bias, `[T, H, dim]`: the `values` of a `LayerTrace`.
 
-    From tokens `[T, in_dim]`, the weight of the value map `[H d, in_dim]` and that of the output map `[dim, H d]`.
+    Inputs are tokens `[T, in_dim]` and the weights of the value map `[H d, in_dim]` and the output map `[dim, H d]`.
 
     Examples:
         >>> mixed_values(torch.randn(5, 8), torch.randn(8, 8), torch.randn(8, 8), num_heads=2).shape
@@ -152,23 +152,23 @@ def attend_within_graphs(
     dropout: float = 0.0,
     packed: bool = False,
 ) -> Tensor:
-    """`sum_j softmax_j(q_i . k_j / sqrt(d) + bias_ij) v_j`, each sum over the rows of one graph.
+    """Compute `sum_j softmax_j(q_i . k_j / sqrt(d) + bias_ij) v_j`, each sum over the rows of one graph.
 
     Args:
-        qkv: queries, keys and values of all heads side by side `[T, 3 H d]`.
-        layout: where the rows lie in padded graphs.
+        qkv: queries, keys and values of all heads, concatenated `[T, 3 H d]`.
+        layout: positions of the rows in padded graphs.
         num_heads: heads H.
-        biases: added to the logits of each of `layout.blocks`, as `layout.block_biases` returns them; None: nothing.
-        dropout: probability of dropping a weight; 0 outside of training.
-        packed: on a card, compute by a kernel in Triton that pads nothing, in float32, bfloat16 or float16 and for
+        biases: added to the logits of each of `layout.blocks`, as returned by `layout.block_biases`; None adds nothing.
+        dropout: probability of dropping a weight; 0 outside training.
+        packed: on a GPU, use a Triton kernel that pads nothing, in float32, bfloat16 or float16 and for
             heads up to a width of 128; other inputs, and programs of torch.compile, are padded as without it. On a
-            processor nothing changes.
+            CPU nothing changes.
 
     Returns:
-        `[T, H d]`, heads side by side.
+        `[T, H d]`, heads concatenated.
 
     Warns:
-        UserWarning: `packed`, and no kernel in Triton runs on this card.
+        UserWarning: `packed` is set, and no Triton kernel runs on this GPU.
 
     Examples:
         >>> layout = DenseLayout.from_batch(torch.tensor([0, 0, 1]))
@@ -180,7 +180,7 @@ def attend_within_graphs(
     """
     layout.check_rows(qkv)
     packing = layout.packing
-    # A bias that only hides padding is the layout's own: kernels that pad nothing need not read it.
+    # A bias that only hides padding comes from the layout: kernels that pad nothing need not read it.
     shown = [None] * layout.num_blocks if biases is None else biases
     block_biases = [None if bias is hidden else bias for bias, hidden in zip(shown, packing.padding, strict=True)]
     if packed and type(qkv) is Tensor and not torch.compiler.is_compiling():
@@ -189,10 +189,10 @@ def attend_within_graphs(
 
 
 def _check_card(device: torch.device) -> None:
-    """Warn where packed attention was asked for on a card that no kernel for it runs on."""
+    """Warn if packed attention was requested on a GPU on which no kernel for it runs."""
     if device.type == "cuda" and not runs_triton(device):
         warnings.warn(
-            f"Packed attention needs graphbench-kernels and Triton, which do not run on {device}; attention pads.",
+            f"Packed attention needs graphbench-kernels and Triton, which do not run on {device}; padding instead.",
             stacklevel=3,
         )
 
@@ -205,30 +205,30 @@ def attend_along_edges(
     largest: float = 5.0,
     with_scores: bool = False,
 ) -> tuple[Tensor, Tensor | None, Tensor]:
-    """Gather at every node what its neighbours send, weighted by attention along edges.
+    """Sum the values of each node's neighbours, weighted by attention along edges.
 
         s_ij = (Q x_i) * (K x_j) * (E e_ij) / sqrt(d)                         element-wise
         w_ij = softmax_j(clamp(sum_d s_ij, -largest, largest))                per head
         x'_i = sum_j w_ij V x_j
 
-    (Dwivedi & Bresson 2020, arXiv 2012.09699, equations 8 to 11; the clamp is that of the authors' code.) A node that
-    nothing arrives at gets zeros.
+    (Dwivedi & Bresson 2020, arXiv 2012.09699, equations 8 to 11; the clamp is from the authors' code.) A node without
+    incoming edges gets zeros.
 
     Args:
-        qkv: Q x, K x and V x side by side `[T, 3 C]`.
+        qkv: Q x, K x and V x, concatenated `[T, 3 C]`.
         edge_index: sources j and targets i `[2, E]`.
-        steer: E e `[E, C]`; None: ones.
+        steer: E e `[E, C]`; None means ones.
         num_heads: H; divides C.
-        largest: absolute value to which logits are clamped; above 0 and at most 50, as their exponentials are taken as
-            they are.
-        with_scores: give s, for layers that make new edge vectors of it.
+        largest: absolute value to which logits are clamped; above 0 and at most 50, since their exponentials are
+            computed without subtracting the maximum.
+        with_scores: return s, for layers that compute new edge vectors from it.
 
     Returns:
-        x' `[T, C]`; s `[E, C]` or None; w `[E, H]`, which no gradient goes through.
+        x' `[T, C]`; s `[E, C]` or None; w `[E, H]`, without gradient.
 
     Raises:
         BadInput: `largest` is out of range, or the maps do not divide into heads.
-        IndexError: an edge names a node that is not there.
+        IndexError: an edge refers to a node that does not exist.
 
     Examples:
         >>> import torch
@@ -240,6 +240,6 @@ def attend_along_edges(
     """
     check_range("largest", largest, above=0, at_most=50)
     if num_heads < 1 or qkv.shape[-1] % (3 * num_heads):
-        raise BadInput(f"Three maps of {num_heads} heads have as many channels each; qkv has {qkv.shape[-1]} in all.")
+        raise BadInput(f"qkv must divide into three maps of {num_heads} heads, but has {qkv.shape[-1]} channels.")
     mixed, scores, weights = edge_attention(qkv, edge_index, steer, num_heads, largest, with_scores)
     return mixed, scores if with_scores else None, weights

@@ -1,8 +1,8 @@
-"""PyG's convolutions with sums by `ops`, and edges as they take them: made once per batch, for all layers.
+"""PyG's convolutions with sums from `ops`, and the edges they need, computed once per batch for all layers.
 
-PyG's convolutions normalise edges and add self-loops in every layer, and on a graphics card each of these calls waits
-for the device, because how many loops a graph has already is read from it. Here the loops that are there get the weight
-0 and every node a new one, so that nothing is read.
+PyG's convolutions normalise edges and add self-loops in every layer, and on a GPU each of these calls waits for the
+device to read how many loops a graph already has. Here existing loops get the weight 0 and every node gets a new one,
+so that nothing is read.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ def gcn_edges(
     mean: bool = False,
     arriving: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Edges of graph convolutions and their weights `1 / sqrt(d_i d_j)`, d the number of edges that arrive at a node.
+    """Return edges of graph convolutions and their weights `1 / sqrt(d_i d_j)`, with d the number of incoming edges.
 
-    What `gcn_norm` of PyG computes (Kipf & Welling 2017), for `GCNConv(normalize=False)`, but for edges of weight 0
-    where the graph has self-loops of its own.
+    The result is that of PyG's `gcn_norm` (Kipf & Welling 2017), for `GCNConv(normalize=False)`, except for edges of
+    weight 0 at the graph's original self-loops.
 
     Args:
         edge_index: sources and targets `[2, E]`.
         num_nodes: T.
-        dtype: of the weights; degrees are counted in float32 at least.
-        self_loops: every node has one loop, also where the graph has none or several; False: edges as they are.
-        mean: weights are `1 / d_i` at the target i, which makes the mean over neighbours.
-        arriving: degrees `[T]` from `count_arriving`, where the edges are those of a part of a graph.
+        dtype: dtype of the weights; degrees are counted in float32 at least.
+        self_loops: give every node one loop, even if the graph has none or several; False leaves edges unchanged.
+        mean: use weights `1 / d_i` at the target i, which gives the mean over neighbours.
+        arriving: degrees `[T]` from `count_arriving`, if the edges are only a part of a graph's.
 
     Returns:
-        Edges `[2, E + T]`, or `[2, E]` without loops, and a weight for each; 0 at targets or sources where no edge
-        arrives.
+        Edges `[2, E + T]`, or `[2, E]` without loops, and a weight for each; 0 if the target or the source has no
+        incoming edge.
 
     Examples:
         >>> index, weight = gcn_edges(torch.tensor([[0, 1, 1], [1, 0, 1]]), 2)
@@ -58,12 +58,12 @@ def gcn_edges(
     arriving = arriving.to(weight.dtype)
     if mean:
         return edge_index, (weight / arriving.clamp(min=1)[edge_index[1]]).to(dtype)
-    scale = arriving.rsqrt().masked_fill(arriving == 0, 0.0)  # the root of 0 is infinite, and 0 times it NaN
+    scale = arriving.rsqrt().masked_fill(arriving == 0, 0.0)  # rsqrt(0) is infinite, and 0 times it is NaN
     return edge_index, (scale[edge_index[0]] * weight * scale[edge_index[1]]).to(dtype)
 
 
 def count_arriving(edge_index: Tensor, num_nodes: int, self_loops: bool = True) -> Tensor:
-    """Count the edges that arrive at each node as `gcn_edges` does, float32 `[T]`.
+    """Count the incoming edges of each node as `gcn_edges` does, float32 `[T]`.
 
     Examples:
         >>> count_arriving(torch.tensor([[0, 1, 1], [1, 0, 1]]), 2)
@@ -75,7 +75,7 @@ def count_arriving(edge_index: Tensor, num_nodes: int, self_loops: bool = True) 
 
 def _with_loops(edge_index: Tensor, num_nodes: int, dtype: torch.dtype, self_loops: bool) -> tuple[Tensor, Tensor]:
     """Return the edges of `gcn_edges` before they are normalised, with weights of 1 and 0."""
-    # bfloat16 counts exactly to 256 alone, float16 to 2,048: hubs have more neighbours.
+    # bfloat16 counts exactly only to 256, float16 to 2,048: hubs have more neighbours.
     precision = torch.promote_types(dtype, torch.float32)
     weight = torch.ones(edge_index.shape[1], dtype=precision, device=edge_index.device)
     if self_loops:
@@ -86,7 +86,7 @@ def _with_loops(edge_index: Tensor, num_nodes: int, dtype: torch.dtype, self_loo
 
 
 class GCNConvolution(pyg.GCNConv):
-    """`GCNConv` of PyG, by `sum_neighbours`; arguments are PyG's.
+    """PyG's `GCNConv`, computed by `sum_neighbours`; arguments are PyG's.
 
     Examples:
         >>> index, weight = gcn_edges(torch.tensor([[0, 1], [1, 0]]), 2)
@@ -95,8 +95,8 @@ class GCNConvolution(pyg.GCNConv):
     """
 
     def forward(self, x: Any, edge_index: Any, edge_weight: Tensor | None = None) -> Tensor:
-        """Nodes `[T, out_channels]`; arguments as for PyG's, or a pair: nodes, and the first T, which edges lead to."""
-        if not self.normalize and isinstance(x, tuple):  # W sum_j w_ij x_j: one product for a target, none for a source
+        """Return nodes `[T, out_channels]`; `x` as in PyG, or a pair: all nodes, and the first T as targets."""
+        if not self.normalize and isinstance(x, tuple):  # W sum_j w_ij x_j: one product per target, none per source
             new = self.lin(sum_neighbours(x[0], edge_index, edge_weight)[: len(x[1])])
         elif self.normalize or not _are_nodes_and_edges(x, edge_index):
             return super().forward(x, edge_index, edge_weight)
@@ -106,7 +106,7 @@ class GCNConvolution(pyg.GCNConv):
 
 
 class GINConvolution(pyg.GINConv):
-    """`GINConv` of PyG, by `sum_neighbours`; arguments are PyG's.
+    """PyG's `GINConv`, computed by `sum_neighbours`; arguments are PyG's.
 
     Examples:
         >>> GINConvolution(torch.nn.Identity())(torch.eye(2), torch.tensor([[0], [1]]))
@@ -115,14 +115,14 @@ class GINConvolution(pyg.GINConv):
     """
 
     def forward(self, x: Any, edge_index: Any, size: Any = None) -> Tensor:
-        """Nodes `[T, out_channels]`; arguments as for PyG's."""
+        """Return nodes `[T, out_channels]`; arguments are PyG's."""
         if size is not None or not _are_nodes_and_edges(x, edge_index):
             return super().forward(x, edge_index, size)
         return self.nn(_with_own(sum_neighbours, self, x, edge_index))
 
 
 class GINEConvolution(pyg.GINEConv):
-    """`GINEConv` of PyG, by `sum_rectified`; arguments are PyG's.
+    """PyG's `GINEConv`, computed by `sum_rectified`; arguments are PyG's.
 
     Examples:
         >>> GINEConvolution(torch.nn.Identity())(torch.eye(2), torch.tensor([[0], [1]]), torch.tensor([[-3.0, 2.0]]))
@@ -131,29 +131,29 @@ class GINEConvolution(pyg.GINEConv):
     """
 
     def forward(self, x: Any, edge_index: Any, edge_attr: Tensor | None = None, size: Any = None) -> Tensor:
-        """Nodes `[T, out_channels]`; arguments as for PyG's."""
+        """Return nodes `[T, out_channels]`; arguments are PyG's."""
         if size is None and edge_attr is not None and _are_nodes_and_edges(x, edge_index):
             edges: Tensor = edge_attr if self.lin is None else self.lin(edge_attr)
             if edges.shape[-1] == x.shape[-1]:
                 return self.nn(_with_own(sum_rectified, self, x, edge_index, edges))
-        return super().forward(x, edge_index, edge_attr, size)  # which also says what does not fit
+        return super().forward(x, edge_index, edge_attr, size)  # which also reports mismatched shapes
 
 
 def _with_own(sums: Callable[..., Tensor], conv: GINConvolution | GINEConvolution, x: Tensor, *edges: Tensor) -> Tensor:
-    """`(1 + eps) x_i` plus what arrives; a fixed eps is a number of the host, and joins the sum."""
-    if "eps" not in conv._buffers:  # it learns; FSDP keeps a view of its shard in the place of the parameter
+    """Return `(1 + eps) x_i` plus the incoming messages; a fixed eps is a Python number and part of the sum."""
+    if "eps" not in conv._buffers:  # eps is learned; FSDP replaces the parameter by a view of its shard
         return sums(x, *edges) + (1 + conv.eps) * x
     return sums(x, *edges, own=1 + conv.initial_eps)
 
 
 def _are_nodes_and_edges(x: Any, edge_index: Any) -> bool:
-    """Tell nodes `[T, C]` and edges `[2, E]` from the pairs and sparse matrices that PyG takes as well."""
+    """Distinguish nodes `[T, C]` and edges `[2, E]` from the pairs and sparse matrices that PyG also accepts."""
     tensors = isinstance(x, Tensor) and isinstance(edge_index, Tensor)
     return tensors and x.dim() == 2 and edge_index.layout is torch.strided
 
 
 class GraphConvolution(GCNConvolution):
-    """`GCNConv` of PyG with its weights, by `gcn_edges`; for a layer that has no edges made for it.
+    """PyG's `GCNConv` with the same weights, which calls `gcn_edges` itself; for layers without prepared edges.
 
     Examples:
         >>> GraphConvolution(4, 8)(torch.randn(2, 4), torch.tensor([[0, 1], [1, 0]])).shape
@@ -164,15 +164,15 @@ class GraphConvolution(GCNConvolution):
         super().__init__(in_channels, out_channels, normalize=False)
 
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:  # type: ignore[override]
-        """Nodes `[T, out_channels]` of nodes `[T, in_channels]`."""
+        """Map nodes `[T, in_channels]` to `[T, out_channels]`."""
         return super().forward(x, *gcn_edges(edge_index, x.shape[0], x.dtype))
 
 
 def loop_edges(edge_index: Tensor, num_nodes: int) -> Tensor:
-    """Give every node one self-loop, where PyG's `add_remaining_self_loops` waits for the device: `[2, E + T]`.
+    """Give every node one self-loop `[2, E + T]`, without the sync of PyG's `add_remaining_self_loops`.
 
-    Loops that the graph has of its own are moved to one more node, number T, whose output is to be dropped: their
-    number is not read, and messages of the others are as without them.
+    Loops that the graph already has are moved to an extra node, number T, whose output must be dropped: their
+    number is not read, and the messages to other nodes do not change.
 
     Examples:
         >>> loop_edges(torch.tensor([[0, 1], [1, 1]]), 2)
@@ -184,9 +184,9 @@ def loop_edges(edge_index: Tensor, num_nodes: int) -> Tensor:
 
 
 class LoopedGATConv(pyg.GATConv):
-    """`GATConv` of PyG with its self-loops and weights, which does not wait for the device.
+    """PyG's `GATConv` with the same self-loops and weights, which does not wait for the device.
 
-    Vectors of loops are means of those that arrive at a node, as there by default.
+    The vector of a loop is the mean of the node's incoming edge vectors, as in PyG by default.
 
     Examples:
         >>> conv = LoopedGATConv(8, 4, heads=2, edge_dim=8)
@@ -198,20 +198,20 @@ class LoopedGATConv(pyg.GATConv):
         super().__init__(*arguments, **options, add_self_loops=False)
 
     def forward(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None = None) -> Tensor:  # type: ignore[override]
-        """Return nodes `[T, heads * d]`; the edges `[2, E]`, with vectors `[E, edge_dim]`, may have loops or not."""
+        """Return nodes `[T, heads * d]`; edges `[2, E]`, with vectors `[E, edge_dim]`, may include loops."""
         num_nodes = x.shape[0]
         index = loop_edges(edge_index, num_nodes)
         if edge_attr is not None:
             arrive = index[1, : edge_attr.shape[0]]
             total = edge_attr.new_zeros(num_nodes + 1, edge_attr.shape[1]).index_add_(0, arrive, edge_attr)
-            # The further node gathers the moved loops; it is cut off, as a loop's vector is none of its node's means.
+            # The extra node collects the moved loops; it is dropped, since loops do not count in their node's mean.
             mean = total / count_nodes(arrive, num_nodes + 1).clamp(min=1)[:, None]
             edge_attr = torch.cat([edge_attr, mean[:-1]])
         return super().forward(F.pad(x, (0, 0, 0, 1)), index, edge_attr)[:-1]
 
 
 def count_nodes(index: Tensor, num_nodes: int) -> Tensor:
-    """Count how often each node stands in `index`, int64 `[num_nodes]`; `bincount` would wait for the device.
+    """Count how often each node occurs in `index`, int64 `[num_nodes]`; `bincount` would wait for the device.
 
     Examples:
         >>> count_nodes(torch.tensor([0, 2, 2]), 4)

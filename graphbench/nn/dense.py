@@ -1,4 +1,4 @@
-"""From rows of all graphs one after the other to padded graphs, and back.
+"""Convert rows of all graphs, one after the other, to padded graphs, and back.
 
 Legend: T rows (nodes or tokens) of all graphs, B graphs, N rows of each padded graph, d width.
 """
@@ -27,18 +27,18 @@ from graphbench.nn.size_blocks import SizeCut, cut_by_size, pad_blocks, rounded_
 class DenseLayout:
     """Positions of all rows in a padded tensor; built once per forward pass and shared by all layers.
 
-    On a CPU, where sizes are at hand, attention pads graphs of similar size together: in `blocks`, whose tensors are
-    made when they are first asked for. On other devices all graphs are padded to one size N, that of the largest graph
-    rounded up by `rounded_size`, so that few shapes come up; graphs of one size are not padded at all.
+    On a CPU, where sizes are cheap to read, attention pads graphs of similar size together in `blocks`, whose tensors
+    are created on first use. On other devices all graphs are padded to one size N, that of the largest graph
+    rounded up by `rounded_size`, so that there are few shapes; graphs of equal size are not padded at all.
 
     Args:
         index: slot of each row in the flattened padded tensor `[T]`, values in `0 .. B * N - 1`.
-        mask: which slots hold a row `[B, N]`, bool.
-        key_bias: 0 at slots that hold a row and minus infinity elsewhere, `[B, 1, 1, N]`, float32; hides padding
+        mask: which slots contain a row `[B, N]`, bool.
+        key_bias: 0 at slots with a row and minus infinity elsewhere, `[B, 1, 1, N]`, float32; hides padding
             from attention when it is added to the logits.
         ptr: first row of each graph `[B + 1]`.
-        cut: which graphs are padded together; None where one block holds all.
-        num_pairs: sum of n^2 over the graphs, so that `pair_slots` does not wait for the device; None: not given.
+        cut: which graphs are padded together; None if all are in one block.
+        num_pairs: sum of n^2 over the graphs, so that `pair_slots` does not wait for the device; None if not given.
 
     Examples:
         >>> layout = DenseLayout.from_batch(torch.tensor([0, 0, 0, 1]))
@@ -58,11 +58,11 @@ class DenseLayout:
     def from_batch(cls, batch: Data | Tensor, limit: int | None = None) -> DenseLayout:
         """Lay out the nodes of a batch; `limit` as in `from_rows`.
 
-        A `GraphBatch` knows the size of its largest graph; of a `Batch` or `Data` of PyG, or of the vector
+        A `GraphBatch` stores the size of its largest graph; for a PyG `Batch` or `Data`, or the vector
         `batch [num_nodes]`, the sizes are read from the device.
 
         Raises:
-            BadInput: the nodes of a graph do not stand together, in the order of the graphs.
+            BadInput: the nodes are not sorted by graph.
 
         Examples:
             >>> DenseLayout.from_batch(torch.tensor([0, 0, 0, 1])).mask
@@ -76,7 +76,7 @@ class DenseLayout:
 
     @classmethod
     def of(cls, graphs: DenseLayout | Data | Tensor | None, x: Tensor) -> DenseLayout:
-        """Return where the rows `x [T, d]` lie: a layout as it is, that of a batch, or one graph of all rows for None.
+        """Return the layout of rows `x [T, d]`: the given layout, that of a batch, or a single graph for None.
 
         Examples:
             >>> DenseLayout.of(None, torch.zeros(3, 8)).ptr
@@ -90,10 +90,10 @@ class DenseLayout:
     def from_rows(cls, graph_of: Tensor, ptr: Tensor, max_rows: int, limit: int | None = None) -> DenseLayout:
         """Lay out any rows grouped by graph: `graph_of [T]`, ascending, and the first row of each, `ptr [B + 1]`.
 
-        Nothing here waits for the device, which is why `max_rows`, of the largest graph, is given and not computed.
-        Sizes are rounded up to `limit` rows at most, for layers with a table of that many; 0: not at all.
+        `max_rows`, the rows of the largest graph, is an argument so that nothing here waits for the device.
+        Sizes are rounded up to at most `limit` rows, for layers with a table of that size; 0 disables rounding.
         """
-        # Graphs of one size fill their padding, and need no rounding.
+        # Graphs of equal size need no padding, and so no rounding.
         if ptr.device.type not in size_blocks.EXACT_ON and graph_of.shape[0] != (ptr.shape[0] - 1) * max_rows:
             rounded = rounded_size(max_rows)
             max_rows = rounded if limit is None else max(max_rows, min(rounded, limit))
@@ -101,12 +101,12 @@ class DenseLayout:
         # Elsewhere the sizes would be read from the device, and a compiled program cannot depend on them.
         if ptr.device.type != "cpu" or torch.compiler.is_compiling() or whole.is_full:
             return whole
-        # No `numpy()`, which tensors have not within transforms of `torch.func`.
+        # Not `numpy()`, which tensors do not support within transforms of `torch.func`.
         return replace(whole, cut=cut_by_size(np.array(ptr.diff().tolist(), dtype=np.int64)))
 
     @property
     def num_graphs(self) -> int:
-        """Graphs B."""
+        """Number of graphs B."""
         return self.mask.shape[0]
 
     @property
@@ -121,21 +121,21 @@ class DenseLayout:
 
     @property
     def blocks(self) -> tuple[SizeBlock, ...]:
-        """Return the parts that attention works on in turn, so that little is padded: the cut, or the whole batch."""
+        """Return the parts that attention processes one by one to reduce padding: the cut, or the whole batch."""
         return (SizeBlock(None, None, self),) if self.cut is None else self._cut_blocks
 
     @property
     def num_blocks(self) -> int:
-        """Count the `blocks` without making them."""
+        """Number of `blocks`, without creating them."""
         return 1 if self.cut is None else len(self.cut.starts) - 1
 
     @property
     def divisors(self) -> Tensor:
-        """Nodes of each graph `[B]`, to divide by: 1 where it has none."""
-        # Before Python 3.12 a cached property takes a lock, at which a program would end; it computes this once anyway.
+        """Nodes of each graph `[B]` as a divisor: 1 for an empty graph."""
+        # Before Python 3.12 a cached property acquires a lock, a graph break; a program computes this once anyway.
         return self.ptr.diff().clamp(min=1) if torch.compiler.is_compiling() else self._divisors
 
-    # Cached properties write to `__dict__`, past what `frozen` guards.
+    # Cached properties write to `__dict__`, which `frozen` does not guard.
     @cached_property
     def _divisors(self) -> Tensor:
         return self.ptr.diff().clamp(min=1)
@@ -147,7 +147,7 @@ class DenseLayout:
 
     @cached_property
     def _slots(self) -> Tensor:
-        """As `index`, in the padded tensors of all blocks of a cut, one after the other `[T]`."""
+        """Like `index`, for the padded tensors of all blocks of a cut, one after the other `[T]`."""
         # The blocks list their rows largest graph first; scattered to `rows`, the slots are in the order of the batch.
         firsts = accumulate((block.layout.mask.numel() for block in self._cut_blocks), initial=0)
         slots = torch.cat([b.layout.index + first for b, first in zip(self._cut_blocks, firsts, strict=False)])
@@ -157,7 +157,7 @@ class DenseLayout:
     @property
     def packing(self) -> Packing:
         """Return the positions of the rows in all `blocks` together, for `graphbench.nn.ops.packed_attention`."""
-        # Plain tensors and integers, since an operation of torch.library takes nothing else.
+        # Plain tensors and integers, since an operation of torch.library accepts nothing else.
         blocks = [block.layout for block in self.blocks]
         shapes = [length for block in blocks for length in block.mask.shape]
         padding = [None if block.is_full else block.key_bias for block in blocks]
@@ -169,7 +169,7 @@ class DenseLayout:
     def pair_slots(self) -> tuple[Tensor, ...]:
         """Indices of all pairs of nodes in a tensor `[B, N, N]`, graph after graph and row after row.
 
-        Without `num_pairs` their number is read, which costs one host-device sync.
+        Without `num_pairs` their number is read from the device, which costs one host-device sync.
         """
         if self.num_pairs is None:
             return (self.mask[:, :, None] & self.mask[:, None, :]).nonzero(as_tuple=True)
@@ -187,17 +187,17 @@ class DenseLayout:
             raise BadInput(f"The layout was built for {self.index.shape[0]} rows, but the tensor has {x.shape[0]}.")
 
     def to_dense(self, x: Tensor) -> Tensor:
-        """Rows `[T, d]` to padded graphs `[B, N, d]`; padding is zero."""
+        """Convert rows `[T, d]` to padded graphs `[B, N, d]`; padding is zero."""
         self.check_rows(x)
         return pad_blocks(x, None if self.is_full else self.index, self.mask.shape)[0]
 
     def to_ragged(self, dense: Tensor) -> Tensor:
-        """Gather the rows of padded graphs `[B, N, d]`: `[T, d]`."""
+        """Gather the rows `[T, d]` of padded graphs `[B, N, d]`."""
         rows = dense.reshape(self.num_graphs * self.max_nodes, dense.shape[-1])
         return rows if self.is_full else rows.index_select(0, self.index)
 
     def to_heads(self, x: Tensor, num_maps: int, num_heads: int) -> tuple[Tensor, ...]:
-        """Rows of several maps to H heads each, `[T, num_maps H d]`, as one padded tensor `[B, H, N, d]` per map.
+        """Convert rows `[T, num_maps H d]` of several maps to one padded tensor `[B, H, N, d]` of H heads per map.
 
         Examples:
             >>> layout = DenseLayout.from_batch(torch.tensor([0, 0, 0, 1]))
@@ -208,7 +208,7 @@ class DenseLayout:
         return split_heads(self.to_dense(x), num_maps, num_heads)
 
     def from_heads(self, mixed: Tensor) -> Tensor:
-        """Rows `[T, H d]` of padded heads `[B, H, N, d]`; inverts `to_heads` of one map."""
+        """Return the rows `[T, H d]` of padded heads `[B, H, N, d]`; the inverse of `to_heads` for one map."""
         return self.to_ragged(join_heads(mixed))
 
     @property
@@ -218,7 +218,7 @@ class DenseLayout:
         return torch.repeat_interleave(graphs, self.ptr.diff(), output_size=self.index.shape[0])
 
     def matrices_of_graphs(self, parts: Sequence[Tensor]) -> list[Tensor]:
-        """Attention matrices without padding, one `[H, n_g, n_g]` per graph in the order of the batch.
+        """Return attention matrices without padding, one `[H, n_g, n_g]` per graph in the order of the batch.
 
         Args:
             parts: the padded matrices `[b, H, n, n]` of each of `blocks`.
@@ -230,18 +230,18 @@ class DenseLayout:
             >>> [tuple(matrix.shape) for matrix in layout.matrices_of_graphs(parts)]
             [(2, 3, 3), (2, 1, 1)]
         """
-        padded: dict[int, Tensor] = {}  # blocks hold the largest graphs first, callers want the batch's order
+        padded: dict[int, Tensor] = {}  # blocks have the largest graphs first, callers need the batch's order
         for block, part in zip(self.blocks, parts, strict=True):
             graphs = range(self.num_graphs) if block.graphs is None else block.graphs.tolist()
             padded.update(zip(graphs, part, strict=True))
         return [padded[graph][:, :size, :size] for graph, size in enumerate(self.ptr.diff().tolist())]
 
     def block_biases(self, bias: Tensor | None = None) -> tuple[Tensor | None, ...]:
-        """Return what attention adds to the logits of each of `blocks`, `[b, H or 1, n or 1, n]`, or None for nothing.
+        """Return what attention adds to the logits of each of `blocks`, `[b, H or 1, n or 1, n]`; None adds nothing.
 
         Minus infinity hides padding.
 
-        Layers that share a bias share this too: it is built once and handed to each of them.
+        Layers with the same bias can share the result, so that it is built only once.
 
         Args:
             bias: `[B, H, N, N]` or `[B, 1, N, N]`, rows are queries; its padding is ignored.
@@ -253,13 +253,13 @@ class DenseLayout:
             return bias
         if bias is None:
             return self.key_bias
-        # Keys are hidden, not queries: a padded query sees real keys, where a row of minus infinity alone would be NaN.
+        # Hide keys, not queries: a padded query sees real keys, since a row of only minus infinity would give NaN.
         return bias.masked_fill(~self.mask[:, None, None, :], -torch.inf)
 
     def to_blocks(self, x: Tensor) -> list[Tensor]:
-        """Rows `[T, d]` to the padded graphs `[b, n, d]` of each of `blocks`; padding is zero.
+        """Convert rows `[T, d]` to the padded graphs `[b, n, d]` of each of `blocks`; padding is zero.
 
-        All blocks are filled by one copy, so that the backward pass is one gather, however many blocks there are.
+        One copy fills all blocks, so that the backward pass is one gather, however many blocks there are.
 
         Examples:
             >>> layout = DenseLayout.from_batch(torch.tensor([0] * 80 + [1]))
@@ -272,11 +272,11 @@ class DenseLayout:
         return pad_blocks(x, packing.slots, packing.shapes)
 
     def from_blocks(self, parts: Sequence[Tensor]) -> Tensor:
-        """Rows `[T, d]`, in the order of the batch, of the padded graphs `[b, n, d]` of each of `blocks`."""
+        """Return the rows `[T, d]`, in the order of the batch, of the padded graphs `[b, n, d]` of all `blocks`."""
         return unpad_blocks(parts, self.packing.slots)
 
     def to_block_heads(self, x: Tensor, num_maps: int, num_heads: int) -> list[tuple[Tensor, ...]]:
-        """`to_heads` for each of `blocks`: rows `[T, num_maps H d]` as padded tensors `[b, H, n, d]`, one per map.
+        """Apply `to_heads` per block: rows `[T, num_maps H d]` as padded tensors `[b, H, n, d]`, one per map.
 
         Examples:
             >>> layout = DenseLayout.from_batch(torch.tensor([0] * 80 + [1]))
@@ -289,12 +289,12 @@ class DenseLayout:
         return [split_heads(part, num_maps, num_heads) for part in self.to_blocks(x)]
 
     def from_block_heads(self, parts: Sequence[Tensor]) -> Tensor:
-        """Rows `[T, H d]` of the padded heads `[b, H, n, d]` of each block; inverts `to_block_heads` of one map."""
+        """Return rows `[T, H d]` of padded heads `[b, H, n, d]` per block; inverse of `to_block_heads` for one map."""
         return self.from_blocks([join_heads(part) for part in parts])
 
 
 class Packing(NamedTuple):
-    """Layout as `packed_attention` takes it; its arguments of the same names."""
+    """Layout as arguments of `packed_attention`, under the same names."""
 
     ptr: Tensor
     order: Tensor | None
@@ -305,7 +305,7 @@ class Packing(NamedTuple):
 
 @dataclass(frozen=True)
 class SizeBlock:
-    """Some graphs of a batch, padded among themselves; None for `graphs` or `rows` stands for all, in order."""
+    """Some graphs of a batch, padded to one size; None for `graphs` or `rows` means all, in order."""
 
     graphs: Tensor | None  # [b]
     rows: Tensor | None  # [t] of the ragged tensor
@@ -320,7 +320,7 @@ class SizeBlock:
         if bias is None or self.graphs is None:
             return bias
         n = self.layout.max_nodes
-        # n is the size of the block's largest graph: only padding of the whole batch is cut off.
+        # n is the size of the block's largest graph: only padding of the whole batch is removed.
         return bias[..., :n, :n].index_select(0, self.graphs)
 
 
@@ -332,26 +332,26 @@ def split_heads(dense: Tensor, num_maps: int, num_heads: int) -> tuple[Tensor, .
         >>> q.shape
         torch.Size([2, 4, 5, 8])
     """
-    # Parted first: the gradient then is joined in the order of memory, without a further copy.
+    # Maps are split first: the gradient is then joined in memory order, without another copy.
     maps = dense.unflatten(-1, (num_maps, num_heads, -1)).unbind(-3)
     return tuple(part.transpose(1, 2) for part in maps)
 
 
 def join_heads(heads: Tensor) -> Tensor:
-    """Join padded heads `[b, H, n, d]` to `[b, n, H d]`; inverts `split_heads` of one map.
+    """Join padded heads `[b, H, n, d]` to `[b, n, H d]`; the inverse of `split_heads` for one map.
 
     Examples:
         >>> join_heads(torch.zeros(2, 4, 5, 8)).shape
         torch.Size([2, 5, 32])
     """
     rows = heads.transpose(1, 2)
-    if torch.compiler.is_exporting():  # the strides of what attention returns hold for one of its kernels alone
+    if torch.compiler.is_exporting():  # the strides of attention's result differ between its kernels
         rows = rows.clone(memory_format=torch.contiguous_format)
     return rows.flatten(2)
 
 
 def count_pairs(ptr: Tensor) -> int:
-    """Return the sum of n^2 over graphs with first rows `ptr [B + 1]`, which reads it from the device.
+    """Return the sum of n^2 over graphs with first rows `ptr [B + 1]`; costs a host-device sync.
 
     Examples:
         >>> count_pairs(torch.tensor([0, 2, 5]))
@@ -364,13 +364,13 @@ def _padded_together(graph_of: Tensor, ptr: Tensor, max_rows: int) -> DenseLayou
     row = torch.arange(graph_of.shape[0], device=graph_of.device)
     index = row - ptr[graph_of] + graph_of * max_rows
     mask = torch.arange(max_rows, device=ptr.device) < ptr.diff()[:, None]
-    # Minus infinity stays itself in every type, where the smallest number of float32 would not.
+    # Minus infinity exists in every dtype, while the smallest float32 number would overflow in some.
     key_bias = torch.zeros_like(mask, dtype=torch.float32).masked_fill(~mask, -torch.inf)[:, None, None, :]
     return DenseLayout(index, mask, key_bias, ptr)
 
 
 def _block(ptr: Tensor, graphs: Tensor) -> SizeBlock:
-    """Return the block of these graphs, the largest of them first."""
+    """Return the block of these graphs, which are sorted by size, the largest first."""
     sizes = ptr.diff()[graphs]
     graph_of = torch.repeat_interleave(torch.arange(len(graphs)), sizes)
     own_ptr = torch.cat([sizes.new_zeros(1), sizes.cumsum(0)])

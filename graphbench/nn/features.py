@@ -1,4 +1,4 @@
-"""From the features that a specification promises to vectors of the model's width."""
+"""Encode the features that a specification promises as vectors of the model's width."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from graphbench.contracts.trace import ReadsFeatures
 from graphbench.errors import BadInput, check_choice
 from graphbench.nn.ops import sum_rows
 
-#: How categorical columns enter: embeddings sampled xavier-uniform (OGB) or standard normal (PyTorch), or one-hot
-#: columns into a linear map with bias (GraphGPS on PATTERN and CLUSTER).
+#: Encoding of categorical columns: embeddings with Xavier-uniform (OGB) or standard normal (PyTorch) initial values, or
+#: one-hot columns and a linear map with bias (GraphGPS on PATTERN and CLUSTER).
 Categorical = Literal["xavier_uniform", "normal", "one_hot"]
 
 
 class FeatureEncoder(ReadsFeatures):
-    """Sum of one embedding a categorical column and a linear map of the dense columns.
+    """Sum one embedding per categorical column and a linear map of the dense columns.
 
     `out = sum_c E_c[x_c] + W x_dense + b`. With `categorical="one_hot"` all columns enter one linear map:
-    `out = W [one_hot(x_1), ..., x_dense] + b`, which has `dim` parameters (the bias) more.
+    `out = W [one_hot(x_1), ..., x_dense] + b`, which has `dim` more parameters (the bias).
     The embeddings of all columns are one table: OGB's atom encoder is the same map with its tables stacked.
 
     Args:
         features: vocabularies and dense width of a node or an edge; at least one of them.
         dim: width of the result.
-        categorical: how categorical columns enter; without such columns it makes no difference.
+        categorical: how categorical columns are encoded; it has no effect without such columns.
         one_hot_bias: whether the map of one-hot columns has the bias b.
 
     Raises:
-        BadInput: there is nothing to encode, or `categorical` is not known.
+        BadInput: there is nothing to encode, or `categorical` is unknown.
 
     Examples:
         >>> encoder = FeatureEncoder(Features(vocabularies=(5, 3), dense=2), dim=8)
@@ -53,20 +53,20 @@ class FeatureEncoder(ReadsFeatures):
         sizes = features.vocabularies
         self.vocabularies, self.dense = sizes, features.dense
         self.one_hot = categorical == "one_hot" and bool(sizes)
-        # Not in checkpoints: the specification says it all.
+        # Not in checkpoints: it follows from the specification.
         self.register_buffer("offsets", torch.tensor([0, *sizes[:-1]]).cumsum(0), persistent=False)
         self.table = None if self.one_hot or not sizes else nn.Parameter(torch.empty(sum(sizes), dim))
         dense_width = features.dense + (sum(sizes) if self.one_hot else 0)
         self.linear = nn.Linear(dense_width, dim, bias=one_hot_bias or not self.one_hot) if dense_width else None
         if self.table is not None:
-            for rows in self.table.data.split(sizes):  # each as a table of its own, on whose size xavier depends
+            for rows in self.table.data.split(sizes):  # each as a separate table, since xavier depends on the size
                 nn.init.xavier_uniform_(rows) if categorical == "xavier_uniform" else nn.init.normal_(rows)
 
     def forward(self, categories: Tensor | None, dense: Tensor | None) -> Tensor:
         """Encode rows of categories, int64 `[num_rows, columns]`, and dense columns `[num_rows, width]`."""
         parts = []
         if self.vocabularies:
-            # One table for all columns: a single gather and sum, where a table each would launch as many.
+            # One table for all columns needs a single gather and sum; a table per column would need one each.
             columns = _required(categories, "categorical", len(self.vocabularies))
             if self.one_hot:
                 dense = self._with_one_hot(columns, dense)
@@ -85,16 +85,16 @@ class FeatureEncoder(ReadsFeatures):
 
 
 class NodeEncoder(nn.Module):
-    """Vectors of nodes: encoded features of width `dim - p` beside positional features of total width `p`.
+    """Compute vectors of nodes: encoded features of width `dim - p` and positional features of total width `p`.
 
-    A benchmark whose nodes carry nothing but a position is read through `pos`; nodes without any feature share one
-    learned row.
+    If the nodes of a benchmark have only a position, `pos` is encoded as their features; nodes without any feature
+    share one learned row.
 
     Args:
         spec: the benchmark's description.
         dim: width of the result.
-        positional_encoders: their outputs are concatenated, in order, behind the encoded features.
-        categorical: how categorical columns enter.
+        positional_encoders: their outputs are concatenated, in order, after the encoded features.
+        categorical: how categorical columns are encoded.
         one_hot_bias: see `FeatureEncoder`.
 
     Raises:
@@ -127,28 +127,28 @@ class NodeEncoder(nn.Module):
         self.positional = nn.ModuleList(positional_encoders)
 
     def forward(self, batch: GraphBatch) -> Tensor:
-        """Vectors of all nodes `[num_nodes, dim]`."""
+        """Return the vectors of all nodes `[num_nodes, dim]`."""
         return self.encode(batch.get("x"), batch.get("x_dense"), batch)
 
     def encode(self, x: Tensor | None, dense: Tensor | None, batch: GraphBatch) -> Tensor:
-        """As `forward`, with other features in the place of the batch's."""
+        """Encode like `forward`, with other features instead of the batch's."""
         if isinstance(self.features, SharedRow):
             encoded = self.features(batch.num_nodes)
         else:
             encoded = self.features(x, batch.pos if self.reads_position else dense)
         positions = [encoder(batch) for encoder in self.positional]
-        if not torch.is_autocast_enabled(encoded.device.type):  # what is stored stays float32 whatever the weights are
+        if not torch.is_autocast_enabled(encoded.device.type):  # stored encodings are float32, whatever the weights are
             positions = [position.to(encoded.dtype) for position in positions]
         return torch.cat([encoded, *positions], dim=-1)
 
 
 class EdgeEncoder(nn.Module):
-    """Vectors of directed edges; edges without features share one learned row of `dim` parameters.
+    """Compute vectors of directed edges; edges without features share one learned row of `dim` parameters.
 
     Args:
         spec: the benchmark's description.
         dim: width of the result.
-        categorical: how categorical columns enter.
+        categorical: how categorical columns are encoded.
         use_features: read the edge features; False gives all edges the learned row.
 
     Examples:
@@ -166,14 +166,14 @@ class EdgeEncoder(nn.Module):
         self.features = _encoder_or_row(spec.edge if use_features else Features(), dim, categorical)
 
     def forward(self, batch: GraphBatch) -> Tensor:
-        """Vectors of all edges `[num_edges, dim]`."""
+        """Return the vectors of all edges `[num_edges, dim]`."""
         if isinstance(self.features, SharedRow):
             return self.features(batch.edge_index.shape[1])
         return self.features(batch.get("edge_attr"), batch.get("edge_dense"))
 
 
 class SharedRow(nn.Module):
-    """One learned row, standard normal at first, that stands for the features of everything.
+    """One learned row with standard normal initial values, which replaces the features of all nodes or edges.
 
     Examples:
         >>> SharedRow(8)(3).shape
@@ -186,7 +186,7 @@ class SharedRow(nn.Module):
 
     def forward(self, num_rows: int) -> Tensor:
         """Repeat the row `num_rows` times: `[num_rows, dim]`."""
-        # A view without memory of its own; its gradient is the sum over all rows.
+        # A view that allocates no memory; its gradient is the sum over all rows.
         return self.row.expand(num_rows, -1)
 
 
@@ -199,7 +199,7 @@ def _encoder_or_row(
 
 
 def _required(columns: Tensor | None, kind: str, width: int) -> Tensor:
-    """Return the tensor after a check that it exists and is as wide as the specification says."""
+    """Return the tensor after checking that it exists and has the width of the specification."""
     if columns is None:
         raise BadInput(f"The specification promises {width} {kind} column(s), but the batch has none.")
     if columns.dim() != 2 or columns.shape[1] != width:

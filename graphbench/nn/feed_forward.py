@@ -1,4 +1,4 @@
-"""The two-layer network of a transformer layer."""
+"""The feed-forward network of a transformer layer."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class FeedForward(nn.Module):
         hidden_dim: width f between the two maps.
         dropout: probability of Drop.
         activation: act, relu or gelu.
-        activation_dropout: probability of Drop_act; without it that of Drop.
+        activation_dropout: probability of Drop_act; defaults to that of Drop.
 
     Raises:
-        BadInput: `activation` is not known.
+        BadInput: `activation` is unknown.
 
     Examples:
         >>> import torch
@@ -50,6 +50,6 @@ class FeedForward(nn.Module):
         self.activation_dropout = nn.Dropout(dropout if activation_dropout is None else activation_dropout)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Rows `[..., dim]` to rows `[..., dim]`, without the residual."""
+        """Map rows `[..., dim]` to rows `[..., dim]`, without the residual."""
         hidden = self.activation_dropout(ACTIVATIONS[self.activation](self.expand(x)))
         return self.dropout(self.contract(hidden))

@@ -18,13 +18,13 @@ from graphbench.nn.ops import gated_messages
 
 
 class EdgeGate(nn.Module):
-    """A scalar gate from the distance of two positions (ES-LapPE; Wang et al. 2022, section 4).
+    """Compute a scalar gate from the distance between two positions (ES-LapPE; Wang et al. 2022, section 4).
 
     `r_ij = sigmoid(w2 . ReLU(w1 |p_i - p_j|^2 + b1) + b2)`; `3 dim + 1` parameters.
 
     Args:
         dim: hidden width.
-        activation: in place of ReLU.
+        activation: replaces ReLU.
 
     Examples:
         >>> EdgeGate(8)(torch.rand(4, 1)).shape
@@ -38,32 +38,32 @@ class EdgeGate(nn.Module):
         self.activation = activation
 
     def forward(self, distances: Tensor) -> Tensor:
-        """Gates `[num_edges, 1]` of squared distances `[num_edges, 1]`."""
+        """Map squared distances `[num_edges, 1]` to gates `[num_edges, 1]`."""
         return torch.sigmoid(self.contract(self.activation(self.expand(distances))))
 
 
 class GatedGCNLayer(nn.Module):
-    """GatedGCN (Bresson & Laurent 2017) with edge updates and residuals, by the equations of Dwivedi et al. 2023.
+    """GatedGCN (Bresson & Laurent 2017) with edge updates and residuals, in the equations of Dwivedi et al. 2023.
 
         e^_ij = D x_i + E x_j + C e_ij                 s_ij = sigmoid(e^_ij) r_ij
         x^_i  = A x_i + (sum_j s_ij * B x_j) / (sum_j s_ij + 1e-6)
         x'_i  = x_i + Drop(ReLU(Norm(x^_i)))           e'_ij = e_ij + Drop(ReLU(Norm(e^_ij)))
 
-    All products with s are element-wise; r is 1 unless the layer has an `EdgeGate`. Dropout stands where GraphGPS has
-    it; with `drops="output"` it falls on the sums, `x'_i = Drop(x_i + ReLU(Norm(x^_i)))`, as in "Benchmarking Graph
+    All products with s are element-wise; r is 1 unless the layer has an `EdgeGate`. Dropout is placed as in GraphGPS;
+    with `drops="output"` it applies to the sums, `x'_i = Drop(x_i + ReLU(Norm(x^_i)))`, as in "Benchmarking Graph
     Neural Networks". Parameters: `5 dim^2 + 9 dim` with batch norm, `3 dim + 1` more with the gate.
 
     Args:
         dim: width of nodes and edges.
         dropout: probability of both dropouts.
         norm: batch, layer or none.
-        residual: add `x_i` and `e_ij` as written.
+        residual: add `x_i` and `e_ij` as in the equations.
         gated_by_distance: multiply the gates by `r_ij`.
-        drops: what both dropouts fall on: the branch or the output.
-        activation: in place of ReLU, also in the `EdgeGate`.
+        drops: what both dropouts apply to: the branch or the output.
+        activation: replaces ReLU, also in the `EdgeGate`.
 
     Raises:
-        BadInput: `drops` or `norm` is not known.
+        BadInput: `drops` or `norm` is unknown.
 
     Examples:
         >>> layer = GatedGCNLayer(8)
@@ -84,7 +84,7 @@ class GatedGCNLayer(nn.Module):
     ) -> None:
         super().__init__()
         check_choice("drops", drops, ("branch", "output"))
-        # Initial values depend on the width that enters alone, so that one map starts as four would.
+        # Initial values depend only on the input width, so one map is initialised like four separate ones.
         self.node_maps = nn.Linear(dim, 4 * dim)  # A, B, D, E of the equations, in one product
         self.edge_map = nn.Linear(dim, dim)  # C
         self.node_norm = make_norm(norm, dim)
@@ -98,7 +98,7 @@ class GatedGCNLayer(nn.Module):
     def forward(
         self, x: Tensor, edge_index: Tensor, edge: Tensor, distances: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """One round of messages: nodes `[num_nodes, dim]` and edges `[num_edges, dim]`, shaped as they came.
+        """Update nodes `[num_nodes, dim]` and edges `[num_edges, dim]` by one round of messages.
 
         A layer with a distance gate reads squared `distances [num_edges, 1]`.
         """

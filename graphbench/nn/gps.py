@@ -1,4 +1,4 @@
-"""The GPS layer and the network of such layers, for any local layer and any global attention.
+"""The GPS layer and a network of GPS layers, for any local layer and any global attention.
 
 Rampasek et al., "Recipe for a General, Powerful, Scalable Graph Transformer", NeurIPS 2022, arXiv 2205.12454.
 """
@@ -22,7 +22,7 @@ from graphbench.nn.norms import NormName, make_norm
 
 
 class GlobalAttention(Protocol):
-    """Interface of the global branch of a GPS layer; any `nn.Module` with this call will do.
+    """Interface of the global branch of a GPS layer: any `nn.Module` with this call signature.
 
     Examples:
         >>> import torch
@@ -50,7 +50,7 @@ class TransformerAttention(nn.Module):
         dim: width of the nodes.
         num_heads: heads; must divide `dim`.
         dropout: probability of dropping an attention weight.
-        packed: on a card, pad nothing; see `attend_within_graphs`.
+        packed: on a GPU, pad nothing; see `attend_within_graphs`.
 
     Examples:
         >>> import torch
@@ -64,7 +64,7 @@ class TransformerAttention(nn.Module):
         self.attention = MultiHeadAttention(dim, num_heads, dropout, packed)
 
     def forward(self, x: Tensor, batch: Data | Tensor | None = None, layout: DenseLayout | None = None) -> Tensor:
-        """Mix nodes `[num_nodes, dim]`, of one graph where neither is given; edges of the batch play no part."""
+        """Mix nodes `[num_nodes, dim]`, of one graph if neither is given; the batch's edges are not used."""
         return self.attention(x, batch if layout is None else layout)
 
 
@@ -81,15 +81,15 @@ class GPSLayer(nn.Module):
 
     Args:
         dim: width of nodes and edges.
-        local: a local layer as `make_local_layer` returns it, or any convolution of PyG that maps `dim` to `dim`, see
+        local: a local layer as returned by `make_local_layer`, or any PyG convolution that maps `dim` to `dim`, see
             `as_local_layer`; None for no local branch.
         attention: a `GlobalAttention`; None for no global branch.
-        dropout: probability of every dropout outside the two branches, and of that after a convolution of PyG.
+        dropout: probability of every dropout outside the two branches, and of the one after a PyG convolution.
         norm: batch, layer or none.
         activation: relu or gelu, of FFN.
 
     Raises:
-        BadInput: both branches are absent, or the activation is not known.
+        BadInput: both branches are absent, or the activation is unknown.
 
     Examples:
         >>> import torch
@@ -114,7 +114,7 @@ class GPSLayer(nn.Module):
         if local is None and attention is None:
             raise BadInput("A GPS layer needs a local layer, global attention or both, but got neither.")
         self.local = None if local is None else as_local_layer(local, dim, dropout)
-        # GatedGCN has a norm inside, before its residual; that of the branch comes on top, as in GraphGPS.
+        # GatedGCN has an inner norm, before its residual; the branch's norm is applied in addition, as in GraphGPS.
         self.local_norm = make_norm(norm, dim) if local is not None else None
         self.attention = attention
         self.attention_norm = make_norm(norm, dim) if attention is not None else None
@@ -130,12 +130,12 @@ class GPSLayer(nn.Module):
         layout: DenseLayout | None = None,
         distances: Tensor | None = None,
     ) -> tuple[Tensor, Tensor | None]:
-        """Nodes `[num_nodes, dim]` and edges `[num_edges, dim]`, shaped as they came.
+        """Update nodes `[num_nodes, dim]` and edges `[num_edges, dim]`; the shapes do not change.
 
-        Edges, and squared distances of their ends `[num_edges, 1]`, are for local layers that read them. `layout` says
-        where the nodes of the batch lie in padded graphs; layers in a stack share one.
+        Edges, and squared distances of their ends `[num_edges, 1]`, are for local layers that read them. `layout` gives
+        the positions of the batch's nodes in padded graphs; layers in a stack share one.
         """
-        branches = []  # both read the same `x`: the branches are parallel, not in turn
+        branches = []  # both read the same `x`: the branches are parallel, not sequential
         if self.local is not None and self.local_norm is not None:
             local, edge = self.local(x, batch.edge_index, edge, distances)
             branches.append(self.local_norm(local))
@@ -143,7 +143,7 @@ class GPSLayer(nn.Module):
             layout = DenseLayout.from_batch(batch) if layout is None else layout
             mixed = self.dropout(self.attention(x, batch, layout))
             branches.append(self.attention_norm(x + mixed))
-        # A plain sum, although each branch has x in it already.
+        # A plain sum, although each branch already contains x.
         joined = branches[0] if len(branches) == 1 else branches[0] + branches[1]
         return self.norm(joined + self.feed_forward(joined)), edge
 
@@ -159,18 +159,18 @@ class GPSBackbone(Architecture):
         spec: the benchmark's description.
         hidden_dim: width of nodes and edges.
         num_layers: GPS layers.
-        make_attention: makes the global attention of one layer, or returns None for no global branch.
+        make_attention: creates the global attention of one layer, or returns None for no global branch.
         local_layer: GatedGCN, GINE, GCN, GAT or none.
         num_heads: heads of the local layer GAT.
-        dropout: probability of every dropout but that of attention weights.
+        dropout: probability of every dropout except that of attention weights.
         norm: batch, layer or none.
-        positional_encoders: outputs stand beside the node features, which get the remaining width.
+        positional_encoders: outputs are concatenated to the node features, which get the remaining width.
         gate_encoder: positions whose distances gate the edges of GatedGCN (ES-LapPE); not added to node features.
         categorical: how categorical features enter, see `FeatureEncoder`.
         activation: relu or gelu, of the feed-forward networks and of GatedGCN and GINE.
 
     Raises:
-        BadInput: there is no layer, or the options do not fit each other.
+        BadInput: there is no layer, or the options contradict each other.
 
     Examples:
         >>> from graphbench.testing import tiny_spec, tiny_table
@@ -199,7 +199,7 @@ class GPSBackbone(Architecture):
     ) -> None:
         super().__init__(spec, hidden_dim)
         self.node_encoder = NodeEncoder(spec, hidden_dim, positional_encoders, categorical)
-        # Only for layers that read edges: parameters without a gradient stop DDP.
+        # Only for layers that read edges: DDP fails on parameters without a gradient.
         self.edge_encoder = EdgeEncoder(spec, hidden_dim, categorical) if local_layer in EDGE_LAYERS else None
         self.edge_dim = hidden_dim if self.edge_encoder is not None else 0
         self.gate_encoder = gate_encoder
@@ -211,10 +211,10 @@ class GPSBackbone(Architecture):
             self.layers.append(GPSLayer(hidden_dim, local, make_attention(), dropout, norm, activation))
 
     def forward(self, batch: GraphBatch) -> Representation:
-        """Nodes `[num_nodes, hidden_dim]`, and edges `[num_edges, hidden_dim]` where the local layer reads them."""
+        """Return nodes `[num_nodes, hidden_dim]`, and edges `[num_edges, hidden_dim]` if the local layer reads them."""
         x = self.node_encoder(batch)
         edge = self.edge_encoder(batch) if self.edge_encoder is not None else None
-        # Once per batch: neither these nor the layout depend on a layer.
+        # Once per batch: neither the distances nor the layout depend on the layer.
         distances = self._distances(batch)
         layout = self.lay_out(batch)
         for layer in self.layers:
@@ -226,7 +226,7 @@ class GPSBackbone(Architecture):
         return DenseLayout.from_batch(batch)
 
     def _distances(self, batch: GraphBatch) -> Tensor | None:
-        """Squared distances `[num_edges, 1]` of the positions at the ends of each edge."""
+        """Return the squared distances `[num_edges, 1]` of the positions at the ends of each edge."""
         if self.gate_encoder is None:
             return None
         position = self.gate_encoder(batch)

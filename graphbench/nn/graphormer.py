@@ -1,4 +1,4 @@
-"""Parts that Graphormer and models after it share: degrees, distances, edges on shortest paths, read-out, weights.
+"""Parts shared by Graphormer and later models: degrees, distances, edges on shortest paths, read-out, weights.
 
 Ying et al., "Do Transformers Really Perform Badly for Graph Representation?", NeurIPS 2021, arXiv 2106.05234, section
 3.1. Legend: G graphs, N padded tokens, P node pairs, E edges, H heads, d width.
@@ -20,19 +20,19 @@ from graphbench.errors import BadInput, check_choice
 from graphbench.nn.features import FeatureEncoder, NodeEncoder
 from graphbench.nn.pairs import PathSteps, node_pairs
 
-#: Standard deviation of embeddings at the start.
+#: Standard deviation of embeddings at initialisation.
 EMBEDDING_STD = 0.02
-#: How linear maps start. "normal": from a normal distribution with zero biases, as Graphormer's code samples them.
-#: "xavier": Xavier-uniform maps of attention and PyTorch's default elsewhere, as fairseq's encoder has them.
+#: Initialisation of linear maps. "normal": normally distributed weights and zero biases, as in Graphormer's code.
+#: "xavier": Xavier-uniform in attention and PyTorch's default elsewhere, as in fairseq's encoder.
 WeightInit = Literal["normal", "xavier"]
 
 
 @dataclass(frozen=True)
 class ReleasedTables:
-    """Rows of the embedding tables of a released code, which published parameter counts include.
+    """Sizes of the embedding tables in a released code, which published parameter counts include.
 
     Value x of feature column f reads row `x + first + step * f`, so columns overlap: on PCQM4M silicon reads the row of
-    a chirality. Values past the end, where released code stops, share the last row.
+    a chirality. Values past the end, on which the released code fails, share the last row.
 
     Args:
         atoms: rows for features of nodes.
@@ -40,8 +40,8 @@ class ReleasedTables:
         edges: rows for features of edges.
         hops: H x H matrices, one per hop.
         distances: rows for distances.
-        step: rows between the first values of two feature columns; 0 where only one column fits.
-        first: row of value 0 of a node's column 0; an edge's is the next one.
+        step: rows between the first values of two feature columns; 0 if only one column fits.
+        first: row of value 0 of a node's column 0; for edges it is the next row.
 
     Examples:
         >>> FAIRSEQ_TABLES.max_distance
@@ -58,7 +58,7 @@ class ReleasedTables:
 
     @property
     def max_distance(self) -> int:
-        """Largest distance with a row: one row stands for padding, one for pairs that no path joins."""
+        """Largest distance with a separate row: one row is for padding, one for pairs without a path."""
         return self.distances - 3
 
     def check(self, spec: BenchmarkSpec) -> None:
@@ -73,12 +73,12 @@ class ReleasedTables:
             )
 
 
-#: Of Graphormer's second code, for fairseq, which DeepGraph's authors took over.
+#: Sizes in Graphormer's second code, for fairseq, which DeepGraph's authors reused.
 FAIRSEQ_TABLES = ReleasedTables(atoms=91, degrees=512, edges=31, hops=128, distances=512, step=10, first=2)
 
 
 class ReleasedFeatures(ReadsFeatures):
-    """Categorical columns through one table of a released code: `out = sum_f or mean_f T[row(x_f, f)]`."""
+    """Embed categorical columns with one table of a released code: `out = sum_f or mean_f T[row(x_f, f)]`."""
 
     def __init__(self, size: int, dim: int, first: int, step: int, mode: Literal["sum", "mean"]) -> None:
         super().__init__()
@@ -87,9 +87,9 @@ class ReleasedFeatures(ReadsFeatures):
         nn.init.normal_(self.table, std=EMBEDDING_STD)
 
     def forward(self, categories: Tensor) -> Tensor:
-        """Vectors `[num_rows, d]` of columns `[num_rows, columns]`."""
+        """Return the vectors `[num_rows, d]` of columns `[num_rows, columns]`."""
         columns = torch.arange(categories.shape[1], device=categories.device)
-        # Clamped: the released code fails on values past its table.
+        # Clamped because the released code fails on values past its table.
         rows = (categories + self.first + self.step * columns).clamp(max=len(self.table) - 1)
         return F.embedding_bag(rows, self.table, mode=self.mode)
 
@@ -101,9 +101,9 @@ class CentralityEmbedding(nn.Module):
         spec: the benchmark's description.
         dim: width d.
         max_degree: larger degrees share its row.
-        tables: sizes of a released code, which decide `max_degree` and always have both directions; None for tables
-            as large as the benchmark's features.
-        directed: False leaves `z^+` out: in undirected graphs both tables would read the same row.
+        tables: sizes of a released code, which determine `max_degree` and always have both directions; None for tables
+            that fit the benchmark's features.
+        directed: False omits `z^+`: in undirected graphs both tables would read the same row.
 
     Raises:
         BadInput: the released tables cannot hold the features.
@@ -133,14 +133,14 @@ class CentralityEmbedding(nn.Module):
             tables.check(spec)
             self.features = ReleasedFeatures(tables.atoms, dim, tables.first, tables.step, "sum")
             degrees = tables.degrees
-        # The last row is for `max_degree` and all above.
+        # The last row is for `max_degree` and all larger degrees.
         self.encodings = (Degree(degrees - 1),)
         self.in_degree = nn.Embedding(degrees, dim)
         self.out_degree = nn.Embedding(degrees, dim) if directed or tables is not None else None
         _draw_embeddings(self)
 
     def forward(self, batch: GraphBatch) -> Tensor:
-        """Vectors of all nodes `[num_nodes, d]`."""
+        """Return the vectors of all nodes `[num_nodes, d]`."""
         encoded: Tensor = self.features(batch.x if isinstance(self.features, ReleasedFeatures) else batch)
         encoded = encoded + self.in_degree(batch.in_degree)
         return encoded if self.out_degree is None else encoded + self.out_degree(batch.out_degree)
@@ -149,21 +149,21 @@ class CentralityEmbedding(nn.Module):
 class PathEdgeTerm(nn.Module):
     """Bias from the edges on shortest paths (equation 7): `[P, H]`.
 
-    `c_ij = 1/k sum_{h=1..k} q_ij^h W_h`, with q_ij^h the mean of q(e) over the h-th edges e of all shortest paths that
-    lead from i to j and k the number of edges of such a path, at most `max_hops`; 0 for i = j and where no path leads.
-    Equation 7 is that of one shortest path and does not say which; a choice among several would depend on how nodes or
+    `c_ij = 1/k sum_{h=1..k} q_ij^h W_h`, with q_ij^h the mean of q(e) over the h-th edges e of all shortest paths
+    from i to j and k the number of edges of such a path, at most `max_hops`; 0 for i = j and for pairs without a path.
+    Equation 7 is for one shortest path and does not say which; a choice among several would depend on how nodes or
     edges are numbered. Parameters: q and `max_hops H^2`.
 
-    `q^1 = S q` and `q^{h+1} = T q^h`, with S and T the sparse matrices that average over the first steps of all
-    shortest paths of a pair: what the edge holds, and what the pair of the edge's head and j holds. So
-    `k c = q^1 W_1 + T (q^1 W_2 + T (q^1 W_3 + ...))`, and neither paths nor a `[P, max_hops, H]` tensor exist.
+    `q^1 = S q` and `q^{h+1} = T q^h`, with sparse matrices S and T that average over the first steps of all shortest
+    paths of a pair: S averages values of edges, T values of the pairs of an edge's head and j. So
+    `k c = q^1 W_1 + T (q^1 W_2 + T (q^1 W_3 + ...))`, without a list of paths or a `[P, max_hops, H]` tensor.
 
     Args:
         spec: the benchmark's description; its edges have features.
         num_heads: heads H.
-        max_hops: edges of a path that count.
-        tables: sizes of a released code, which averages the columns and has more W than it reads; None for a table as
-            large as the features.
+        max_hops: number of edges of a path that count.
+        tables: sizes of a released code, which averages the columns and has more W than it reads; None for a table
+            that fits the features.
 
     Examples:
         >>> from graphbench.testing import tiny_spec
@@ -197,29 +197,29 @@ class PathEdgeTerm(nn.Module):
         first = steps.mean_over(steps.edge, edges.shape[0])(edges)
         onward = steps.mean_over(steps.following, first.shape[0])
         maps = self.hops.unbind()
-        # From the last hop to the first one, as by Horner's rule.
+        # From the last hop to the first, as in Horner's rule.
         total = first @ maps[self.max_hops - 1]
         for hop in reversed(range(self.max_hops - 1)):
             total = torch.addmm(onward(total), first, maps[hop])
-        # Pairs without a step have an empty sum, which stays 0; `clamp` is for them alone.
+        # Pairs without a step have an empty sum, which stays 0; `clamp` is only for them.
         return total / steps.lengths(self.max_hops)[:, None].clamp(min=1)
 
 
 class PairBias(nn.Module):
-    """Base of attention biases: `D[distance_ij, h]` + edge term of node pair (i, j) (equations 6 and 7).
+    """Base class of attention biases: `D[distance_ij, h]` + edge term of node pair (i, j) (equations 6 and 7).
 
-    Pairs that no path joins have a row of D of their own and no edge term. A model says what stands at the pairs of
-    other tokens and lets `place` put the node pairs among them.
+    Pairs without a path have a separate row of D and no edge term. A model provides the bias at the pairs of other
+    tokens and calls `place` to insert the node pairs among them.
 
     Args:
         spec: the benchmark's description.
         num_heads: heads H.
         max_distance: larger distances share its row.
-        max_hops: edges of a path that count; 0 leaves the edge term out, as do edges without features.
-        tables: sizes of a released code; they decide `max_distance` too. Without edge features its edge tables are
-            carried, but not read: the released term is then a constant for each distance.
-        ties: whose edges enter the edge term where several shortest paths join a pair: all, in the mean, or those of
-            one, see `ShortestPaths`.
+        max_hops: number of edges of a path that count; 0 omits the edge term, as do edges without features.
+        tables: sizes of a released code; they also determine `max_distance`. Without edge features its edge tables are
+            allocated, but not read: the released term is then a constant for each distance.
+        ties: which edges enter the edge term if a pair has several shortest paths: those of all paths, averaged, or
+            those of one, see `ShortestPaths`.
 
     Raises:
         BadInput: the released tables cannot hold the features.
@@ -250,7 +250,7 @@ class PairBias(nn.Module):
         self.encodings = (self.paths,)
         self.distance = nn.Embedding(self.paths.num_distances if tables is None else tables.distances, num_heads)
         nn.init.normal_(self.distance.weight, std=EMBEDDING_STD)
-        # Released code has its edge tables even where no feature is read; published counts include them.
+        # The released code has edge tables even if it reads no edge feature; published counts include them.
         carried = self.reads_edges or tables is not None
         self.edge_term = PathEdgeTerm(spec, num_heads, max_hops, tables) if carried else None
 
@@ -262,11 +262,11 @@ class PairBias(nn.Module):
         return rows
 
     def place(self, batch: GraphBatch, node_slots: Tensor, others: Tensor) -> Tensor:
-        """Place biases of node pairs and `others [G, N, N, H]` of all other pairs in `[G, H, N, N]`; rows are queries.
+        """Place biases of node pairs and `others [G, N, N, H]` of all others into `[G, H, N, N]`; rows are queries.
 
         `node_slots [num_nodes]` is the slot of each node among the `G * N` padded ones.
         """
-        # Without autocast, whose products in the edge term would come in half precision.
+        # Without autocast, which would compute the edge term's products in half precision.
         with torch.autocast(batch.ptr.device.type, enabled=False):
             slots = _pair_slots(batch, node_slots, others.shape[1])
             flat = others.reshape(-1, others.shape[-1]).index_copy(0, slots, self.pairs(batch))
@@ -274,7 +274,7 @@ class PairBias(nn.Module):
 
 
 def _pair_slots(batch: GraphBatch, node_slots: Tensor, padded: int) -> Tensor:
-    """Place of every node pair (query, key) among all `G * N * N` pairs of slots `[P]`, N being `padded`."""
+    """Return the place of every node pair (query, key) among all `G * N * N` pairs of slots `[P]`; N is `padded`."""
     first, second = node_pairs(batch, batch.shortest_path_distance.shape[0])
     query, key = node_slots[first], node_slots[second]
     return query * padded + key % padded
@@ -283,7 +283,7 @@ def _pair_slots(batch: GraphBatch, node_slots: Tensor, padded: int) -> Tensor:
 class TokenReadout(nn.Module):
     """`LN(GELU(W x + b))` of every token before the task's linear head; `d^2 + 3 d` parameters.
 
-    The fairseq code of Graphormer has it, and DeepGraph after it.
+    Graphormer's fairseq code has it, and so has DeepGraph, which is based on it.
 
     Examples:
         >>> readout = TokenReadout(dim=8)
@@ -297,12 +297,12 @@ class TokenReadout(nn.Module):
         self.norm = nn.LayerNorm(dim)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Tokens `[T, d]`, shaped as they came."""
+        """Map tokens `[T, d]` to the same shape."""
         return self.norm(F.gelu(self.linear(x)))
 
 
 def check_weight_init(init: str) -> None:
-    """Raise `BadInput` for a name that `WeightInit` does not have.
+    """Raise `BadInput` for a name that is not in `WeightInit`.
 
     Examples:
         >>> check_weight_init("normal")
@@ -328,7 +328,7 @@ def draw_normal_maps(module: nn.Module, std: float = EMBEDDING_STD) -> None:
 
 
 def _draw_embeddings(module: nn.Module) -> None:
-    """Draw all parameters but the linear maps of dense features from N(0, 0.02^2)."""
+    """Draw all parameters except the linear maps of dense features from N(0, 0.02^2)."""
     for name, parameter in module.named_parameters():
         if not name.endswith(("linear.weight", "linear.bias")):
             nn.init.normal_(parameter, std=EMBEDDING_STD)

@@ -1,4 +1,4 @@
-"""Prediction heads: from representations of graphs, nodes or edges to the numbers that a specification asks for."""
+"""Prediction heads, which map representations of graphs, nodes or edges to the outputs of a specification."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ class HeadConfig:
 
     Args:
         num_layers: linear maps k.
-        width: of the hidden layers; "constant" (the representation's), "halving" (d, d/2, d/4, ...; GraphGPS on ZINC
-            and PCQM4Mv2) or "output" (as many as outputs).
-        pooling: how nodes become a graph: mean, add or max.
+        width: width of the hidden layers: "constant" (the representation's), "halving" (d, d/2, d/4, ...; GraphGPS on
+            ZINC and PCQM4Mv2) or "output" (the number of outputs).
+        pooling: how nodes are pooled to a graph: mean, add or max.
         l2_normalize: scale every hidden row to length 1, as GraphGym's heads do.
         dropout: probability on hidden layers.
         activation: of hidden layers, relu or gelu.
-        edge_input: what predictions of edges are made of: the two "ends" alone, or "all" that is known of an edge.
-        symmetric: predict the same for both directions of an edge; None: where the benchmark's targets are the same.
+        edge_input: input of edge predictions: only the two "ends", or "all" that is known about an edge.
+        symmetric: predict the same for both directions of an edge; None: if the benchmark's targets are the same.
 
     Examples:
         >>> [tuple(layer.weight.shape) for layer in HeadConfig(num_layers=3, width="halving").mlp(16, 1).layers]
@@ -53,7 +53,7 @@ class HeadConfig:
     symmetric: bool | None = None
 
     def mlp(self, dim: int, output_dim: int, beside: int = 0) -> MLPHead:
-        """Make a head with these options from width `dim`, and `beside` further inputs, to `output_dim` numbers."""
+        """Create a head with these options from width `dim`, and `beside` further inputs, to `output_dim` numbers."""
         options = (self.num_layers, self.width, self.l2_normalize, self.dropout, self.activation)
         return MLPHead(dim, output_dim, *options, beside=beside)
 
@@ -62,10 +62,10 @@ class MLPHead(nn.Module):
     """k linear maps with bias; hidden ones are followed by ReLU or GELU (then row-wise L2 normalisation) and dropout.
 
     Parameters at constant width: `(k - 1)(dim^2 + dim) + (dim + 1) output_dim`. Options are those of `HeadConfig`;
-    `beside` counts inputs beside those of width `dim`, on which the width of hidden layers does not depend.
+    `beside` is the number of inputs in addition to `dim`; the width of hidden layers does not depend on it.
 
     Raises:
-        BadInput: there is no layer, halving leaves a width of 0, or `width` or `activation` is not known.
+        BadInput: there is no layer, halving leaves a width of 0, or `width` or `activation` is unknown.
 
     Examples:
         >>> import torch
@@ -94,7 +94,7 @@ class MLPHead(nn.Module):
         self.activation: Activation = activation
 
     def forward(self, x: Tensor) -> Tensor:
-        """Rows `[num_rows, dim + beside]` to predictions `[num_rows, output_dim]`."""
+        """Map rows `[num_rows, dim + beside]` to predictions `[num_rows, output_dim]`."""
         for layer in self.layers[:-1]:
             x = ACTIVATIONS[self.activation](layer(x))
             if self.l2_normalize:
@@ -110,12 +110,12 @@ def _hidden_widths(dim: int, output_dim: int, num_layers: int, width: HeadWidth)
         return [dim if width == "constant" else output_dim] * (num_layers - 1)
     widths = [dim // 2**i for i in range(1, num_layers)]
     if 0 in widths:
-        raise BadInput(f"A head of {num_layers} layers halves a width of {dim} to nothing; take fewer layers.")
+        raise BadInput(f"A head of {num_layers} layers halves a width of {dim} to 0; use fewer layers.")
     return widths
 
 
 class DotProductHead(nn.Module):
-    """Scores of node pairs: the dot product of the two ends after k linear maps of constant width.
+    """Score node pairs by the dot product of the two ends after k linear maps of constant width.
 
     Parameters: `k (dim^2 + dim)`.
 
@@ -130,17 +130,17 @@ class DotProductHead(nn.Module):
         self.mlp = MLPHead(dim, dim, num_layers, l2_normalize=l2_normalize, dropout=dropout)
 
     def forward(self, node: Tensor, pairs: Tensor) -> Tensor:
-        """Scores `[num_pairs]` of `pairs [2, num_pairs]` of nodes `[num_nodes, dim]`."""
-        # One network for both ends, so that scores of (i, j) and (j, i) are the same.
+        """Return scores `[num_pairs]` of `pairs [2, num_pairs]` of nodes `[num_nodes, dim]`."""
+        # One network for both ends, so that (i, j) and (j, i) have equal scores.
         end = self.mlp(node)
         return (end.index_select(0, pairs[0]) * end.index_select(0, pairs[1])).sum(-1)
 
 
 class Pooling(nn.Module):
-    """Nodes to graphs by mean, sum ("add") or maximum ("max").
+    """Pool nodes to graphs by mean, sum ("add") or maximum ("max").
 
     Raises:
-        BadInput: the name is not known.
+        BadInput: the name is unknown.
 
     Examples:
         >>> import torch
@@ -155,8 +155,8 @@ class Pooling(nn.Module):
         self.name = name
 
     def forward(self, node: Tensor, graph_of: Tensor, num_graphs: int) -> Tensor:
-        """Graphs `[num_graphs, dim]` of nodes `[num_nodes, dim]` whose graphs are `graph_of [num_nodes]`."""
-        # PyG would read the number of the last graph from the device, and miss empty graphs at the end.
+        """Pool nodes `[num_nodes, dim]`, which belong to graphs `graph_of [num_nodes]`, to `[num_graphs, dim]`."""
+        # Without `size` PyG would read the last graph's number from the device, and miss empty graphs at the end.
         return _POOLS[self.name](node, graph_of, size=num_graphs)
 
     def extra_repr(self) -> str:
@@ -165,10 +165,10 @@ class Pooling(nn.Module):
 
 
 class ScaledNumbers(nn.Module):
-    """Scale numbers beside each graph: `(x - mean) / deviation` of the training rows, 0 where unknown or constant.
+    """Scale numbers of each graph: `(x - mean) / deviation` of the training rows, 0 where unknown or constant.
 
-    Both are buffers, so checkpoints hold them. Values beyond 10 deviations count as 10: a descriptor that is far from
-    all of training would otherwise decide alone.
+    Both are buffers, so checkpoints contain them. Values beyond 10 deviations are clamped to 10: a descriptor far from
+    all training values would otherwise dominate the prediction.
 
     Examples:
         >>> import torch
@@ -189,26 +189,26 @@ class ScaledNumbers(nn.Module):
         self.register_buffer("rate", torch.ones(width))
 
     def measure(self, values: Tensor) -> None:
-        """Take mean and standard deviation of the known values of each training column `[rows, width]`."""
-        values = values.double()  # float32 loses a deviation that is small beside the mean
+        """Compute mean and standard deviation of the known values in each training column `[rows, width]`."""
+        values = values.double()  # float32 loses a deviation that is small relative to the mean
         present = ~values.isnan()
         count = present.sum(0).clamp(min=1)
         mean = values.nan_to_num(0.0).sum(0) / count
         deviation = ((values - mean).nan_to_num(0.0).square().sum(0) / count).sqrt()
-        varies = deviation > 1e-6 * mean.abs()  # less is rounding of a constant in float32
+        varies = deviation > 1e-6 * mean.abs()  # less is rounding error of a constant in float32
         self.mean.copy_(mean)
         self.rate.copy_(torch.where(varies, 1 / deviation, 0.0))
 
     def forward(self, values: Tensor) -> Tensor:
-        """Scaled values `[num_graphs, width]`."""
+        """Return scaled values `[num_graphs, width]`."""
         scaled = (values - self.mean) * self.rate
         return torch.nan_to_num(scaled, nan=0.0).clamp(-self._FARTHEST, self._FARTHEST)
 
 
 class GraphHead(nn.Module):
-    """Predictions of graphs: from their representation if the architecture has one, else from pooled nodes.
+    """Predict for graphs: from their representation if the architecture has one, else from pooled nodes.
 
-    Numbers beside the graph (`BenchmarkSpec.graph`), `beside` of them, join the representation, scaled.
+    Numbers of the graph (`BenchmarkSpec.graph`), `beside` of them, are scaled and concatenated to the representation.
 
     Examples:
         >>> import torch
@@ -225,19 +225,19 @@ class GraphHead(nn.Module):
         self.mlp = config.mlp(dim, output_dim, beside)
 
     def forward(self, representation: Representation, batch: GraphBatch) -> Tensor:
-        """`[num_graphs, output_dim]`."""
-        # An architecture with a graph token has read the graph out already.
+        """Return predictions `[num_graphs, output_dim]`."""
+        # An architecture with a graph token has already pooled the graph.
         graph = representation.graph
         if graph is None:
             graph = self.pooling(representation.node, batch.batch, batch.num_graphs)
         if self.numbers is not None:
-            # Buffers stay in float32 where autocast has made the representation coarser.
+            # Buffers stay in float32 even if autocast computes the representation in half precision.
             graph = torch.cat([graph, self.numbers(batch[GRAPH_DENSE]).to(graph.dtype)], 1)
         return self.mlp(graph)
 
 
 class NodeHead(nn.Module):
-    """Predictions of nodes.
+    """Predict for nodes.
 
     Examples:
         >>> import torch
@@ -252,29 +252,29 @@ class NodeHead(nn.Module):
         self.mlp = config.mlp(dim, output_dim)
 
     def forward(self, representation: Representation, batch: GraphBatch) -> Tensor:
-        """`[num_nodes, output_dim]`."""
+        """Return predictions `[num_nodes, output_dim]`."""
         return self.mlp(representation.node)
 
 
 class EdgeHead(nn.Module):
-    """Predictions of directed edges i -> j by an MLP f of `[x_i, x_j, e_ij]`.
+    """Predict for directed edges i -> j with an MLP f of `[x_i, x_j, e_ij]`.
 
-    e_ij is the architecture's representation of the edge where it has one, else its encoded features, else nothing;
-    with `edge_input="ends"` it is left out, as in the edge predictions of "Benchmarking Graph Neural Networks".
+    e_ij is the architecture's representation of the edge if it has one, else its encoded features, else nothing;
+    with `edge_input="ends"` it is omitted, as in the edge predictions of "Benchmarking Graph Neural Networks".
 
-    Symmetric predictions are `(f(x_i, x_j, m) + f(x_j, x_i, m)) / 2`, where m is the mean of e_ij and of the edges
-    j -> i (of their mean where they are several; e_ij alone where there is none): the same for i -> j and j -> i
-    in a graph without parallel edges.
+    Symmetric predictions are `(f(x_i, x_j, m) + f(x_j, x_i, m)) / 2`, with m the mean of e_ij and the edge j -> i (the
+    mean of such edges if there are several; m = e_ij if there is none). They are equal for i -> j and j -> i in a
+    graph without parallel edges.
 
     Args:
         dim: width of nodes.
         output_dim: numbers per edge.
         config: options of the head.
-        spec: features of edges, and whether both directions of an edge have one target (`extra["edges"]`).
-        edge_dim: width of the architecture's representation of edges; 0 where it has none.
+        spec: features of edges, and whether both directions of an edge share one target (`extra["edges"]`).
+        edge_dim: width of the architecture's edge representation; 0 if it has none.
 
     Raises:
-        BadInput: `edge_input` is not known.
+        BadInput: `edge_input` is unknown.
 
     Examples:
         >>> from graphbench.testing import tiny_spec, tiny_table
@@ -301,7 +301,7 @@ class EdgeHead(nn.Module):
         self.mlp = config.mlp(2 * dim + (edge_dim if reads else 0), output_dim)
 
     def forward(self, representation: Representation, batch: GraphBatch) -> Tensor:
-        """`[num_edges, output_dim]`, in the order of `edge_index`."""
+        """Return predictions `[num_edges, output_dim]`, in the order of `edge_index`."""
         node, (source, target) = representation.node, batch.edge_index
         first, second = node.index_select(0, source), node.index_select(0, target)
         edge = representation.edge if self.reads_representation else None
@@ -311,7 +311,7 @@ class EdgeHead(nn.Module):
             return self._mlp(first, second, edge)
         if edge is not None:
             edge = with_reverse(edge, batch.edge_index, node.shape[0])
-        # A mean over both orders is symmetric for any MLP, without giving up which end is which within one.
+        # A mean over both orders is symmetric for any MLP, while each term can still distinguish the two ends.
         return (self._mlp(first, second, edge) + self._mlp(second, first, edge)) / 2
 
     def _mlp(self, first: Tensor, second: Tensor, edge: Tensor | None) -> Tensor:
@@ -320,7 +320,7 @@ class EdgeHead(nn.Module):
 
 
 def with_reverse(edge: Tensor, edge_index: Tensor, num_nodes: int) -> Tensor:
-    """Return the mean of every edge `[num_edges, dim]` and its reverse one; an edge without one stays.
+    """Return the mean of every edge `[num_edges, dim]` and its reverse; edges without a reverse are unchanged.
 
     Several reverse edges count as their mean. Nothing is read from the device.
 
@@ -333,10 +333,10 @@ def with_reverse(edge: Tensor, edge_index: Tensor, num_nodes: int) -> Tensor:
     if not len(edge):
         return edge
     source, target = edge_index
-    # The place of a key among the sorted ones names a pair of nodes; parallel edges share the first such place.
+    # The first place of a key among the sorted ones identifies its pair of nodes; parallel edges share it.
     key, wanted = source * num_nodes + target, target * num_nodes + source
     order = key.sort().values
-    # A key beyond the last is looked up at the last place, where it is not found.
+    # A key beyond the last one is looked up at the last place, where it does not match.
     position, other = torch.searchsorted(order, key), torch.searchsorted(order, wanted).clamp(max=len(edge) - 1)
     sums = torch.zeros_like(edge).index_add(0, position, edge)
     counts = torch.zeros_like(key).index_add(0, position, torch.ones_like(key))

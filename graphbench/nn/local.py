@@ -1,4 +1,4 @@
-"""Local (message passing) branches of a layer, by name."""
+"""Local (message-passing) branches of a layer, by name."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from graphbench.nn.gated_gcn import GatedGCNLayer
 from graphbench.nn.norms import NormName, make_norm
 
 LocalName = Literal["GatedGCN", "GINE", "GCN", "GAT", "none"]
-#: What a layer `x' = x + f(x)` drops: the branch, `x + Drop(f(x))` (GraphGPS); the output, `Drop(x + f(x))`; or the
-#: input of f, `x + f(Drop(x))` (both in "Benchmarking Graph Neural Networks", depending on the layer).
+#: Where a layer `x' = x + f(x)` applies dropout: to the branch, `x + Drop(f(x))` (GraphGPS); to the output,
+#: `Drop(x + f(x))`; or to the input of f, `x + f(Drop(x))` (both in "Benchmarking Graph Neural Networks", by layer).
 DropoutPlace = Literal["branch", "output", "input"]
-#: Convolutions that take sources and targets apart, as a pair.
+#: Convolutions that accept sources and targets separately, as a pair.
 _TWO_SIDED = (SAGEConv, GINConv, GINEConv, GCNConvolution)
 #: Layers that read edge vectors.
 EDGE_LAYERS = ("GatedGCN", "GINE", "GAT")
 
 
 class ConvLayer(nn.Module):
-    """A residual layer around a convolution of PyG; edges pass unchanged.
+    """A residual layer around a PyG convolution; edges pass through unchanged.
 
     `x + Drop(act(Norm(conv(x))))` unless the options say otherwise.
 
@@ -36,13 +36,13 @@ class ConvLayer(nn.Module):
         dropout: probability of dropout.
         norm: batch, layer or none.
         residual: add `x`.
-        reads_edges: the convolution takes edge vectors of width `dim`.
-        activation: act of the equation; None for the identity.
-        drops: what dropout falls on, see `DropoutPlace`.
-        activation_first: `Norm(act(conv(x)))` instead.
+        reads_edges: the convolution accepts edge vectors of width `dim`.
+        activation: act in the equation; None for the identity.
+        drops: where dropout is applied, see `DropoutPlace`.
+        activation_first: compute `Norm(act(conv(x)))` instead.
 
     Raises:
-        BadInput: `drops` is not known.
+        BadInput: `drops` is unknown.
 
     Examples:
         >>> import torch
@@ -83,9 +83,9 @@ class ConvLayer(nn.Module):
         distances: Tensor | None = None,
         num_targets: int | None = None,
     ) -> tuple[Tensor, Tensor | None]:
-        """Nodes `[num_nodes, dim]` after one round of messages, and the edges as they came.
+        """Return nodes `[num_nodes, dim]` after one round of messages, and the edges unchanged.
 
-        Where edges lead to the first `num_targets` nodes alone, convolutions that take sources apart make these alone.
+        If edges lead only to the first `num_targets` nodes, convolutions with separate sources compute only these.
         """
         entering: Any = self._drop(x, "input")
         if num_targets is not None and isinstance(self.conv, _TWO_SIDED):
@@ -103,12 +103,12 @@ class ConvLayer(nn.Module):
 
 
 def as_local_layer(layer: nn.Module, dim: int, dropout: float = 0.0) -> nn.Module:
-    """Return a local layer as it is, and a convolution of PyG as the residual layer `x + Drop(conv(x))` around it.
+    """Return a local layer unchanged, and a PyG convolution wrapped in the residual layer `x + Drop(conv(x))`.
 
     Args:
-        layer: maps `(x, edge_index, edge, distances)` to nodes and edges, as `make_local_layer` makes them; or a
+        layer: maps `(x, edge_index, edge, distances)` to nodes and edges, like the layers of `make_local_layer`; or a
             convolution that maps `(x, edge_index)` or `(x, edge_index, edge_attr)` to `[num_nodes, dim]`. Edge vectors
-            are given to one that takes `edge_attr`, unless it was made with `edge_dim=None`.
+            are passed if it accepts `edge_attr`, unless it was created with `edge_dim=None`.
         dim: width of nodes and edges.
         dropout: probability of dropout before the residual of a convolution.
 
@@ -122,7 +122,7 @@ def as_local_layer(layer: nn.Module, dim: int, dropout: float = 0.0) -> nn.Modul
     if not isinstance(layer, (MessagePassing, AntiSymmetricConv)):
         return layer
     takes_edges = "edge_attr" in inspect.signature(layer.forward).parameters
-    # Made without a width for edges, a convolution takes none, whatever its signature says.
+    # Without a width for edges a convolution accepts none, whatever its signature says.
     without = any(getattr(layer, option, dim) is None for option in ("edge_dim", "in_edge_channels"))
     return ConvLayer(layer, dim, dropout, reads_edges=takes_edges and not without)
 
@@ -136,7 +136,7 @@ def make_local_layer(
     gated_by_distance: bool = False,
     activation: Activation = "relu",
 ) -> nn.Module | None:
-    """Make the local layer called `name`, with its own residual: `(x, edge_index, edge, distances) -> (x, edge)`.
+    """Create the local layer called `name`, residual included: `(x, edge_index, edge, distances) -> (x, edge)`.
 
     Args:
         name: GatedGCN (`5 dim^2 + 9 dim` parameters), GINE (`2 dim^2 + 2 dim`), GCN, GAT or none.
@@ -145,14 +145,14 @@ def make_local_layer(
         dropout: probability of dropout before the residual.
         norm: norm inside GatedGCN; the others have none.
         gated_by_distance: multiply GatedGCN's gates by a function of distances (ES-LapPE).
-        activation: relu or gelu, in GatedGCN and in the network of GINE; GCN and GAT have none of this kind.
+        activation: relu or gelu, in GatedGCN and in GINE's MLP; GCN and GAT do not use it.
 
     Returns:
         The layer, or None for "none".
 
     Raises:
-        BadInput: the name or the activation is not known, GAT's heads do not divide `dim`, or another layer than
-            GatedGCN is asked for distance gates.
+        BadInput: the name or the activation is unknown, GAT's heads do not divide `dim`, or distance gates are
+            requested for a layer other than GatedGCN.
 
     Examples:
         >>> import torch
@@ -172,7 +172,7 @@ def make_local_layer(
             dim, dropout, norm, gated_by_distance=gated_by_distance, activation=ACTIVATIONS[activation]
         )
     if name == "GINE":
-        # Without the batch norm that networks of GIN usually hold: GraphGPS has none here, the branch's norm follows.
+        # Without the batch norm that is usual in GIN's MLPs: GraphGPS has none here, the branch's norm follows.
         act = nn.GELU() if activation == "gelu" else nn.ReLU()
         mlp = nn.Sequential(nn.Linear(dim, dim), act, nn.Linear(dim, dim))
         return ConvLayer(GINEConvolution(mlp), dim, dropout, reads_edges=True)
@@ -181,6 +181,6 @@ def make_local_layer(
     check_range("num_heads", num_heads, at_least=1, whole=True)
     if dim % num_heads:
         raise BadInput(f"num_heads must divide the width, but got num_heads={num_heads} and width {dim}.")
-    # Heads side by side are `dim` wide in all, so that the residual fits.
+    # The concatenated heads have width `dim`, so that the residual fits.
     conv = LoopedGATConv(dim, dim // num_heads, num_heads, edge_dim=dim)
     return ConvLayer(conv, dim, dropout, reads_edges=True)

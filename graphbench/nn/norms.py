@@ -16,8 +16,8 @@ class BatchNorm(nn.BatchNorm1d):
     """Batch norm over the rows `[num_rows, dim]` of all graphs; padding never enters its statistics.
 
     Fewer than two rows have no variance (a last batch of one tiny graph, or graphs without edges): such a batch is
-    normalised with the running statistics and leaves them unchanged, where PyTorch raises an error. Batches are not
-    counted, `num_batches_tracked` stays as it is: nothing reads the number, and on a card it is a launch in each step.
+    normalised with the running statistics and leaves them unchanged, while PyTorch raises an error. Batches are not
+    counted in `num_batches_tracked`: nothing reads the number, and on a GPU it costs a kernel launch in each step.
 
     Examples:
         >>> import torch
@@ -27,10 +27,10 @@ class BatchNorm(nn.BatchNorm1d):
     """
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - the name PyTorch gives it
-        """Normalised rows `[num_rows, dim]`."""
+        """Normalise rows `[num_rows, dim]`."""
         statistics = self.running_mean, self.running_var
         if self.training and input.shape[0] < 2:
-            # As in evaluation: without `training` the running statistics normalise and are left alone.
+            # As in evaluation: without `training` the running statistics are used and not updated.
             return F.batch_norm(input, *statistics, self.weight, self.bias, eps=self.eps)
         if self.momentum is None or not self.track_running_stats:  # a running mean needs the number of batches
             return super().forward(input)
@@ -38,10 +38,10 @@ class BatchNorm(nn.BatchNorm1d):
 
 
 def make_norm(name: NormName, dim: int) -> nn.Module:
-    """Make the layer called `name` for rows of width `dim`.
+    """Create the layer called `name` for rows of width `dim`.
 
     Raises:
-        BadInput: the name is not known.
+        BadInput: the name is unknown.
 
     Examples:
         >>> type(make_norm("layer", 8)).__name__

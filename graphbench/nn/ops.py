@@ -1,10 +1,10 @@
 """Define the operations of layers that an installed package of kernels may replace, in plain torch.
 
-Each function is complete: it is differentiated twice, runs under autocast, is compiled and exported. `operation`
-registers it with `torch.library`, see `graphbench.contracts.kernels`. An edge that names an absent node is an
-`IndexError` or a `RuntimeError`, whoever computes.
+Each function is complete: it supports second derivatives, autocast, compilation and export. `operation` registers it
+with `torch.library`, see `graphbench.contracts.kernels`. An edge that refers to a missing node raises an `IndexError`
+or a `RuntimeError`, with and without kernels.
 
-Legend: T nodes of all graphs, E edges, C channels, H heads of d channels each. `edge_index` holds sources j and
+Legend: T nodes of all graphs, E edges, C channels, H heads of d channels each. `edge_index` contains sources j and
 targets i `[2, E]`.
 """
 
@@ -21,13 +21,13 @@ from graphbench.contracts.kernels import operation
 from graphbench.nn.dense import join_heads, split_heads
 from graphbench.nn.size_blocks import pad_blocks, unpad_blocks
 
-#: Added to a sum of gates before it divides.
+#: Added to a sum of gates before dividing by it.
 _EPSILON = 1e-6
 #: Nodes of a padded graph up to which plain matmuls and softmax are faster on a CPU than torch's fused attention, which
 #: has no second derivative.
 _SMALL = 128
-#: Widths of heads that fused attention on cards takes are multiples of these, 16 bytes: efficient attention asks for
-#: them, flash attention pads to 8 by itself, cuDNN's asks for 8.
+#: Fused attention on GPUs accepts head widths that are multiples of these, 16 bytes: efficient attention requires
+#: them, flash attention pads to 8 by itself, cuDNN's requires 8.
 _WIDTH_MULTIPLES = {torch.float32: 4, torch.float16: 8, torch.bfloat16: 8}
 
 
@@ -36,12 +36,12 @@ _WIDTH_MULTIPLES = {torch.float32: 4, torch.float16: 8, torch.bfloat16: 8}
 
 @operation("graphbench")
 def sum_neighbours(x: Tensor, edge_index: Tensor, weight: Tensor | None = None, own: float = 0.0) -> Tensor:
-    """`s x_i + sum_(j -> i) w_ij x_j` for every node i.
+    """Compute `s x_i + sum_(j -> i) w_ij x_j` for every node i.
 
     Args:
         x: nodes `[T, C]`.
         edge_index: sources and targets `[2, E]`.
-        weight: w of each edge `[E]`; None: ones.
+        weight: w of each edge `[E]`; None means ones.
         own: s.
 
     Examples:
@@ -57,7 +57,7 @@ def sum_neighbours(x: Tensor, edge_index: Tensor, weight: Tensor | None = None, 
 
 @operation("graphbench")
 def sum_rectified(x: Tensor, edge_index: Tensor, edges: Tensor, own: float = 0.0) -> Tensor:
-    """`s x_i + sum_(j -> i) relu(x_j + e_ij)` for every node i, the messages of GINE (Hu et al. 2020).
+    """Compute `s x_i + sum_(j -> i) relu(x_j + e_ij)` for every node i, with the messages of GINE (Hu et al. 2020).
 
     Args:
         x: nodes `[T, C]`.
@@ -71,26 +71,26 @@ def sum_rectified(x: Tensor, edge_index: Tensor, edges: Tensor, own: float = 0.0
         tensor([[0.0000],
                 [1.5000]])
     """
-    # In place, which saves a tensor of all edges.
+    # In place, which saves one tensor with a row per edge.
     messages = (x.index_select(0, edge_index[0]) + edges).relu_()
     return _add_at_targets(messages, edge_index[1], x, own)
 
 
 def _add_at_targets(messages: Tensor, target: Tensor, x: Tensor, own: float) -> Tensor:
-    """`s x_i` plus the messages `[E, C]` that arrive at node i."""
+    """Return `s x_i` plus the messages `[E, C]` that arrive at node i."""
     index = target.unsqueeze(-1).expand_as(messages)
     if not own:
         return messages.new_zeros(x.shape).scatter_add_(0, index, messages)
-    # Half-precision nodes and float32 edges make float32 messages, and the sum stays there.
+    # Half-precision nodes and float32 edges give float32 messages, which are also summed in float32.
     start = x.to(messages.dtype)
     return (start if own == 1 else own * start).scatter_add(0, index, messages)
 
 
 def sum_rows(rows: Tensor, table: Tensor) -> Tensor:
-    """`sum_k table[rows_ik]` for every i `[n, C]`, of row numbers `[n, k]` and a table `[R, C]`: a sum of embeddings.
+    """Sum embeddings: `sum_k table[rows_ik]` for every i `[n, C]`, with row numbers `[n, k]` and a table `[R, C]`.
 
     Raises:
-        IndexError, RuntimeError: a row is not there.
+        IndexError, RuntimeError: a row does not exist.
 
     Examples:
         >>> sum_rows(torch.tensor([[0, 1], [1, 1]]), torch.tensor([[1.0], [10.0]]))
@@ -110,10 +110,10 @@ def gated_messages(
         x^_i  = A x_i + (sum_j s_ij * B x_j) / (sum_j s_ij + 1e-6)
 
     Args:
-        nodes: A x, B x, D x and E x side by side `[T, 4 C]`.
+        nodes: A x, B x, D x and E x, concatenated `[T, 4 C]`.
         edge_index: sources j and targets i `[2, E]`.
         edges: C e `[E, C]`.
-        extra_gates: r `[E, 1]`; None: ones.
+        extra_gates: r `[E, 1]`; None means ones.
 
     Returns:
         x^ `[T, C]` and e^ `[E, C]`.
@@ -126,12 +126,12 @@ def gated_messages(
     """
     source, target = edge_index[0], edge_index[1]
     at_node, sent, at_target, at_source = nodes.chunk(4, dim=-1)
-    # D and E were applied to nodes, before the gathers: graphs have more edges than nodes.
+    # D and E were applied to nodes before gathering: graphs have more edges than nodes.
     raw = at_target.index_select(0, target) + at_source.index_select(0, source) + edges
     gates = torch.sigmoid(raw)
     if extra_gates is not None:
         gates = gates * extra_gates
-    # Numerator and denominator side by side, so that one scatter sums both.
+    # Numerator and denominator are concatenated, so that one scatter sums both.
     messages = torch.cat([gates * sent.index_select(0, source), gates], dim=-1)
     total, weight = scatter(messages, target, 0, nodes.shape[0], reduce="sum").chunk(2, dim=-1)
     return at_node + total / (weight + _EPSILON), raw
@@ -144,10 +144,10 @@ def gated_messages(
 def edge_attention(
     qkv: Tensor, edge_index: Tensor, steer: Tensor | None, num_heads: int, largest: float, with_scores: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Attention of nodes along the edges that arrive at them: the formulas and arguments of `attend_along_edges`.
+    """Compute attention along the incoming edges of each node: the formulas and arguments of `attend_along_edges`.
 
     Returns:
-        x' `[T, C]`; s `[E, C]`, of no rows without `with_scores`; w `[E, H]`, which no gradient goes through.
+        x' `[T, C]`; s `[E, C]`, without rows unless `with_scores` is set; w `[E, H]`, without gradient.
 
     Examples:
         >>> qkv = torch.tensor([[0.0, 0.0, 2.0], [0.0, 0.0, 4.0]])
@@ -157,13 +157,13 @@ def edge_attention(
     """
     source, target = edge_index[0], edge_index[1]
     q, k, v = (part.unflatten(-1, (num_heads, -1)) for part in qkv.chunk(3, dim=-1))
-    # Element-wise, not a dot product: layers make new edge vectors of these.
+    # Element-wise, not a dot product: layers compute new edge vectors from these.
     scores = q.index_select(0, target) * k.index_select(0, source) * q.shape[-1] ** -0.5
     scores = scores if steer is None else scores * steer.unflatten(-1, (num_heads, -1))
     weights = softmax(scores.sum(-1).clamp(-largest, largest), target, num_nodes=qkv.shape[0])
     messages = (weights.unsqueeze(-1) * v.index_select(0, source)).flatten(1)
     mixed = scatter(messages, target, 0, qkv.shape[0], reduce="sum")
-    # A schema of torch.library has no optional result: a tensor without rows stands for no scores.
+    # A schema of torch.library has no optional result: a tensor without rows means no scores.
     return mixed, scores.flatten(1) if with_scores else mixed.new_empty(0, mixed.shape[1]), weights.detach()
 
 
@@ -180,41 +180,41 @@ def packed_attention(
     dropout: float,
     packed: bool = False,
 ) -> Tensor:
-    """`sum_j softmax_j(q_i . k_j / sqrt(d) + bias_ij) v_j`, each sum over the rows of one graph.
+    """Compute `sum_j softmax_j(q_i . k_j / sqrt(d) + bias_ij) v_j`, each sum over the rows of one graph.
 
     The graphs are padded in blocks of similar size, as `DenseLayout.packing` says; see `attend_within_graphs`.
 
     Args:
-        qkv: queries, keys and values of all heads side by side `[T, 3 H d]`.
+        qkv: queries, keys and values of all heads, concatenated `[T, 3 H d]`.
         ptr: first row of each graph `[B + 1]`.
-        order: graphs in the order of the blocks `[B]`; None: as they come, in one block.
-        slots: place of each row in the padded blocks, one after the other `[T]`; None: nothing is padded.
+        order: graphs in the order of the blocks `[B]`; None if all are in one block, in their own order.
+        slots: place of each row in the padded blocks, one after the other `[T]`; None if nothing is padded.
         shapes: graphs b and rows n of each block, `b_1, n_1, b_2, n_2, ...`.
-        padding: for each block what hides its padding, `[b, 1, 1, n]`; None: nothing is padded.
-        biases: for each block what is added to the logits, with minus infinity at padding, `[b, H or 1, n or 1, n]`;
-            None: nothing but `padding`.
+        padding: for each block the bias that hides its padding, `[b, 1, 1, n]`; None if nothing is padded.
+        biases: for each block the bias added to the logits, with minus infinity at padding, `[b, H or 1, n or 1, n]`;
+            None adds only `padding`.
         num_heads: heads H.
         dropout: probability of dropping a weight.
-        packed: on a card, ask for a kernel that pads nothing; the plain form pads all the same.
+        packed: on a GPU, request a kernel that pads nothing; the plain form always pads.
 
     Returns:
-        `[T, H d]`, heads side by side.
+        `[T, H d]`, heads concatenated.
     """
     mixed = []
     for part, hidden, bias in zip(pad_blocks(qkv, slots, shapes), padding, biases, strict=True):
         q, k, v = split_heads(part, 3, num_heads)
-        # A bias of the model's has minus infinity at padding already.
+        # A bias of the model already has minus infinity at padding.
         mixed.append(join_heads(attend(q, k, v, hidden if bias is None else bias, dropout)))
     return unpad_blocks(mixed, slots)
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None, dropout: float = 0.0) -> Tensor:
-    """Attention with the weights of `attention_weights` and dropout (0 outside of training), `[B, H, N, d]`.
+    """Compute attention with the weights of `attention_weights` and dropout (0 outside training), `[B, H, N, d]`.
 
-    Computed by `scaled_dot_product_attention`, which has no second derivative unless it is asked for its backend
-    `MATH`. On a processor, which has no fused kernel with dropout, small graphs and dropout take the formula as it is
-    written. On a card, heads are padded with zeros to a width that fused kernels take: for others torch falls back to
-    the formula, which keeps all weights.
+    It calls `scaled_dot_product_attention`, which has no second derivative unless its backend `MATH` is selected. On a
+    CPU, which has no fused kernel with dropout, the explicit formula is used for small graphs and for dropout. On a
+    GPU, heads are padded with zeros to a width that fused kernels accept: for other widths torch falls back to the
+    formula, which keeps all weights in memory.
 
     Examples:
         >>> values = torch.tensor([[[[1.0], [3.0]]]])
@@ -232,7 +232,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None, dropout:
 
 
 def _width_multiple(q: Tensor) -> int:
-    """Return what head widths must be a multiple of for fused kernels; 1 on processors and for types without any."""
+    """Return the number that head widths must be a multiple of for fused kernels; 1 on CPUs and without kernels."""
     device = q.device.type
     if device == "cpu":
         return 1
@@ -243,28 +243,28 @@ def _width_multiple(q: Tensor) -> int:
 def _attend_in_padded_heads(
     q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, dropout: float, multiple: int
 ) -> Tensor:
-    """As `attend`; zeros add nothing to logits, which are scaled by the true width, and their sums are cut off."""
+    """Like `attend`; zeros do not change logits, which are scaled by the true width, and padded columns are removed."""
     width, scale = v.shape[-1], q.shape[-1] ** -0.5
     q, k, v = (F.pad(x, (0, -x.shape[-1] % multiple)) for x in (q, k, v))
     return F.scaled_dot_product_attention(q, k, v, bias, dropout, scale=scale)[..., :width]
 
 
 def drop_at_random(x: Tensor, p: float) -> Tensor:
-    """Set each number to zero with probability p and divide the others by `1 - p`: `F.dropout`, quicker on a processor.
+    """Set each number to zero with probability p and divide the others by `1 - p`: `F.dropout`, but faster on a CPU.
 
-    There torch draws 64 bits for each number that it may drop, one by one, in four times the time of a float32 between
-    0 and 1, which leaves p exact to 2^-24. Attention drops `H N^2` numbers for each graph, most of what it takes.
+    On a CPU torch's dropout draws 64 bits per number, one by one, which takes four times as long as a float32 between
+    0 and 1, with which p is exact to 2^-24. Attention drops `H N^2` numbers per graph, which is most of its time.
 
     Examples:
         >>> drop_at_random(torch.ones(1000), 0.5).unique()
         tensor([0., 2.])
     """
-    mask = torch.rand_like(x, dtype=torch.float32).ge_(p)  # bfloat16 would have 8 bits
+    mask = torch.rand_like(x, dtype=torch.float32).ge_(p)  # bfloat16 would have only 8 bits
     return x * mask.to(x.dtype).mul_(1 / (1 - p) if p < 1 else 0.0)
 
 
 def attention_weights(q: Tensor, k: Tensor, bias: Tensor | None = None) -> Tensor:
-    """`softmax_j(q_i . k_j / sqrt(d) + bias_ij)`: weights `[B, H, N, N]` of queries and keys `[B, H, N, d]`.
+    """Compute the weights `softmax_j(q_i . k_j / sqrt(d) + bias_ij)`, `[B, H, N, N]`, from `q` and `k [B, H, N, d]`.
 
     The bias is `[B, H or 1, N or 1, N]`; minus infinity hides a key. Every row of a real query sums to one.
 
@@ -273,6 +273,6 @@ def attention_weights(q: Tensor, k: Tensor, bias: Tensor | None = None) -> Tenso
         tensor([[[[0.5000, 0.5000],
                   [0.5000, 0.5000]]]])
     """
-    # Queries are scaled, not logits: fewer numbers, and products of float16 overflow later.
+    # Scale queries, not logits: they are fewer numbers, and float16 products are less likely to overflow.
     logits = (q * q.shape[-1] ** -0.5) @ k.transpose(-1, -2)
     return (logits if bias is None else logits + bias.to(logits.dtype)).softmax(-1)

@@ -18,10 +18,10 @@ from graphbench.nn.convolution import count_nodes
 
 
 def node_pairs(batch: GraphBatch, num_pairs: int) -> tuple[Tensor, Tensor]:
-    """Both nodes of every pair of nodes of one graph `[P]`, in the order of the axis "pair", `i * n + j` in a graph.
+    """Return both nodes of every pair within a graph `[P]`, in the order of the axis "pair", `i * n + j` in a graph.
 
-    They are counted, not divided: compiled code divides by the sizes of graphs in lanes that hold no pair, too, where
-    these are 0. P, the sum of n^2 over the graphs, is given so that nothing waits for the device.
+    Positions are counted, not divided: compiled code would also divide in lanes without a pair, where graph sizes
+    are 0. P, the sum of n^2 over the graphs, is an argument so that nothing waits for the device.
 
     Examples:
         >>> from graphbench.testing import tiny_spec, tiny_table
@@ -38,7 +38,7 @@ def node_pairs(batch: GraphBatch, num_pairs: int) -> tuple[Tensor, Tensor]:
 
 
 class PathSteps:
-    """The first steps of all shortest paths of a batch, see `ShortestPaths`; K of them, by pair, in any order."""
+    """The K first steps of all shortest paths in a batch, see `ShortestPaths`; sorted by pair, else in any order."""
 
     def __init__(self, batch: GraphBatch) -> None:
         source, target = batch.edge_index[:, batch.path_step_edge]
@@ -47,8 +47,8 @@ class PathSteps:
         pair = batch.pair_ptr[graph] + (source - start) * size + batch.path_step_goal - start
         pair, order = pair.sort()
         self.pair, self.edge, self.weight = pair, batch.path_step_edge[order], batch.path_step_weight[order]
-        # A step from i over j leaves the path from j to the same goal: a pair `(j - i) n` further on.
-        #: Pair of what is left of the paths after the step `[K]`.
+        # After a step from i to j the path from j to the same goal remains: its pair is `(j - i) n` places further.
+        #: Pair of the path that remains after the step `[K]`.
         self.following = pair + ((target - source) * size)[order]
         #: Steps of each pair `[P]`, and the first of them `[P]`.
         self.number = count_nodes(pair, batch.shortest_path_distance.shape[0])
@@ -58,18 +58,18 @@ class PathSteps:
         """Return the map from `values [R, H]` to their weighted mean at `rows [K]` over each pair's steps `[P, H]`."""
         forward = _Bags(rows, self.first, self.weight)
         rows, order = rows.sort()
-        # The gradient of a row is a weighted sum, too: over the steps that read it, which sorting puts side by side.
+        # The gradient of a row is also a weighted sum, over the steps that read it, which sorting makes adjacent.
         number = count_nodes(rows, num_rows)
         back = _Bags(self.pair[order], number.cumsum(0) - number, self.weight[order])
         return lambda values: _WeightedSums.apply(values, forward, back)
 
     def lengths(self, limit: int) -> Tensor:
-        """Edges of the shortest paths of each pair, at most `limit` `[P]`: any of them, since all are as long."""
+        """Return the number of edges of each pair's shortest paths, which are equally long, at most `limit`: `[P]`."""
         onward = torch.cat([self.following, self.following.new_zeros(1)])  # the last one is for pairs without a step
         at = torch.arange(self.number.shape[0], device=self.number.device)
         length = torch.zeros_like(at)
         for _ in range(limit):
-            # Every pair takes a step at once; those that have arrived, or never set out, stay where they are.
+            # All pairs take a step at once; those that have arrived, or have no path, do not move.
             goes_on = self.number[at] > 0
             length += goes_on
             at = torch.where(goes_on, onward[self.first[at]], at)
@@ -79,7 +79,7 @@ class PathSteps:
 class _WeightedSums(torch.autograd.Function):
     """`out_p = sum w_s values[rows_s]` over the steps s of pair p, and back by the same kernel along sorted rows.
 
-    The backward pass of `embedding_bag` sorts the rows each time, which costs more than all the rest of a hop.
+    The backward pass of `embedding_bag` sorts the rows each time, which costs more than the rest of a hop.
     """
 
     generate_vmap_rule = True
@@ -106,7 +106,7 @@ class _Bags:
     weight: Tensor  # [K]
 
     def sums(self, values: Tensor) -> Tensor:
-        """Sum of each bag `[B, H]` of `values [R, H]`; 0 where it is empty."""
+        """Return the sum of each bag `[B, H]` of `values [R, H]`; 0 for an empty bag."""
         return F.embedding_bag(
             self.rows, values, self.first, mode="sum", per_sample_weights=self.weight.to(values.dtype)
         )

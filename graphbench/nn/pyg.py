@@ -1,4 +1,4 @@
-"""Encodings for plain graphs of PyG, beside the layers that read them."""
+"""Encodings for plain PyG graphs, next to the layers that read them."""
 
 from graphbench.contracts.encoding import add_encodings
 

@@ -16,8 +16,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-#: What a block costs beside its pairs of nodes, in pairs: its calls of functions. `speed/blocks.py` prints the steps of
-#: several models on one CPU core with this and other numbers: from 2,000 to 8,000 they differ by less than a tenth.
+#: Overhead of a block, mostly function calls, in units of node pairs. `speed/blocks.py` prints step times of several
+#: models on one CPU core with this and other numbers: from 2,000 to 8,000 they differ by less than a tenth.
 BLOCK_COST = 5_000
 #: Devices on which sizes are not rounded up; others plan and compile kernels for each shape.
 EXACT_ON = {"cpu"}
@@ -37,7 +37,7 @@ class SizeCut:
 
 
 def cut_by_size(sizes: NDArray[np.int64]) -> SizeCut | None:
-    """Return the cut that costs least, for graphs of `sizes [B]`; None when one block would hold all.
+    """Return the cut with the lowest cost, for graphs of `sizes [B]`; None if that is a single block.
 
     Examples:
         >>> cut_by_size(np.array([20, 300, 21])).parts
@@ -50,12 +50,12 @@ def cut_by_size(sizes: NDArray[np.int64]) -> SizeCut | None:
 
 
 def block_starts(sizes: list[int]) -> list[int]:
-    """First positions of the blocks in descending `sizes`, and the end.
+    """Return the first position of each block in descending `sizes`, and the end.
 
-    Of all cuts the one whose blocks have the fewest pairs of nodes, padding included, and `BLOCK_COST` for each. Graphs
-    of one size stay together. Before graph `end`, a last block from `first` on costs
-    `least(first) + (end - first) size(first)^2 + BLOCK_COST`, which is a line over `end`; lines come in the order of
-    falling slopes and are asked from left to right, so that each enters and leaves their lower envelope once.
+    The cut minimises the number of node pairs in all blocks, padding included, plus `BLOCK_COST` per block. Graphs
+    of one size stay together. With a last block from `first`, the graphs before `end` cost
+    `least(first) + (end - first) size(first)^2 + BLOCK_COST`, which is a line over `end`. Lines are added in order of
+    decreasing slope and queried from left to right, so that each enters and leaves the lower envelope once.
 
     Examples:
         >>> block_starts([300, 21, 20])
@@ -83,18 +83,18 @@ def block_starts(sizes: list[int]) -> list[int]:
 
 
 def _is_needed(left: tuple[int, int, int], middle: tuple[int, int, int], right: tuple[int, int, int]) -> bool:
-    """Tell whether the middle one of three lines of falling slopes is below the two others anywhere."""
+    """Tell whether the middle of three lines with decreasing slopes is below both others anywhere."""
     return (right[1] - left[1]) * (left[0] - middle[0]) > (middle[1] - left[1]) * (left[0] - right[0])
 
 
 def rounded_size(rows: int) -> int:
     """Round a number of rows up to one of 8, 16, ..., 64, 72, 88, 104, 120, 136, 160, 184, 208, 240, ...
 
-    All are multiples of 8, which fused kernels want, and from 64 on each is at least an eighth larger than the one
-    before. From 48 to 444 rows, the size of the largest peptide, these are 17 numbers, of multiples of 8 there are 51.
-    The price is padding: `speed/shapes.py` prints shapes and padding for the sizes of several data sets.
+    All are multiples of 8, which suits fused kernels, and from 64 on each is at least an eighth larger than the one
+    before. From 48 to 444 rows, the size of the largest peptide, these are 17 numbers instead of 51 multiples of 8.
+    The cost is padding: `speed/shapes.py` prints shapes and padding for the sizes of several data sets.
 
-    Compiled code takes all sizes in one program, where `rows` is a symbol. It gets the next multiple of 8.
+    Compiled code handles all sizes in one program, in which `rows` is a symbol, and rounds to the next multiple of 8.
 
     Examples:
         >>> [rounded_size(rows) for rows in (1, 8, 9, 65, 73, 444)]
@@ -112,11 +112,11 @@ def _next_size(rows: int) -> int:
 
 
 def pad_blocks(x: Tensor, slots: Tensor | None, shapes: Sequence[int]) -> list[Tensor]:
-    """Rows `[T, d]` as padded blocks `[b, n, d]`; padding is zero.
+    """Return rows `[T, d]` as padded blocks `[b, n, d]`; padding is zero.
 
     Args:
         x: rows.
-        slots: place of each row in the blocks, one after the other `[T]`; None: nothing is padded.
+        slots: place of each row in the blocks, one after the other `[T]`; None if nothing is padded.
         shapes: graphs b and rows n of each block, `b_1, n_1, b_2, n_2, ...`.
 
     Examples:
@@ -126,14 +126,14 @@ def pad_blocks(x: Tensor, slots: Tensor | None, shapes: Sequence[int]) -> list[T
     pairs = list(zip(shapes[::2], shapes[1::2], strict=True))
     lengths = [graphs * rows for graphs, rows in pairs]
     if slots is not None:
-        # No two rows share a slot, so that copying does, and its gradient is one gather.
+        # No two rows share a slot, so a copy is enough, and its gradient is one gather.
         x = x.new_zeros(sum(lengths), x.shape[-1]).index_copy_(0, slots, x)
     parts = [x] if len(pairs) == 1 else x.split(lengths)
     return [part.view(graphs, rows, x.shape[-1]) for part, (graphs, rows) in zip(parts, pairs, strict=True)]
 
 
 def unpad_blocks(parts: Sequence[Tensor], slots: Tensor | None) -> Tensor:
-    """Rows `[T, d]` of padded blocks `[b, n, d]`; inverts `pad_blocks`.
+    """Return the rows `[T, d]` of padded blocks `[b, n, d]`; the inverse of `pad_blocks`.
 
     Examples:
         >>> unpad_blocks([torch.tensor([[[1.0], [2.0]]]), torch.tensor([[[3.0], [0.0]]])], torch.tensor([0, 1, 2])).T

@@ -1,11 +1,11 @@
 """Find installed classes by name, describe them from their sources, and find configurations and expected scores.
 
-- `entry_points`: architectures, benchmarks, encodings, tasks and callbacks by name; its functions are those of this
-  package; `listings`: names that this project registers;
+- `entry_points`: architectures, benchmarks, encodings, tasks and callbacks by name; this package exports its functions;
+  `listings`: names that this project registers;
 - `describe`: summaries, specifications and options, read from source without importing it;
-- `configurations`: installed configurations by name; `expected`: the score that each expects;
+- `configurations`: installed configurations by name; `expected`: their expected scores;
 - `starting_weights`: installed weights by name;
-- `importing`: imports by names in configurations, which a gate may refuse.
+- `importing`: imports of names in configurations, which a gate may refuse.
 """
 
 from graphbench.registry.entry_points import GROUPS as GROUPS

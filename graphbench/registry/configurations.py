@@ -1,14 +1,14 @@
 """Find configurations that installed distributions ship, by name, without importing the distributions.
 
-A distribution declares its configurations by an entry point, whose name is the prefix of their names:
+A distribution declares its configurations with an entry point, whose name is the prefix of their names:
 
     [project.entry-points."graphbench.configs"]
     my-model = "graphbench_my_model"            # all of the package's folder `configs`
     gps = "graphbench_baselines:gps"            # one folder in it
     quickstart = "graphbench:quickstart.yaml"   # one file in it
 
-`gps/zinc` is then `zinc.yaml` of that folder. The folder `configs` is part of the package in a wheel, and lies beside
-the package or beside `src` in a clone.
+`gps/zinc` is then `zinc.yaml` in that folder. The folder `configs` is part of the package in a wheel, and is next to
+the package or `src` in a clone.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _OVERLAYS = "overlays"
 
 @dataclass(frozen=True)
 class Configuration:
-    """One file of settings, named as `--config` takes it, such as `gps/zinc`, and the distribution that ships it."""
+    """One file of settings, with the name used in `--config`, such as `gps/zinc`, and the distribution of the file."""
 
     name: str
     path: Path
@@ -69,7 +69,7 @@ def read(path: Path) -> dict[str, Any]:
     """Read the settings in a file.
 
     Raises:
-        BadInput: it is not a YAML mapping, or has letters that the parser would read as others.
+        BadInput: it is not a YAML mapping, or has letters that the parser would decode incorrectly.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -88,14 +88,14 @@ def read(path: Path) -> dict[str, Any]:
 def folder_of(package: str, name: str = _FOLDER) -> Path | None:
     """Find the folder `configs`, or `name`, of a top-level package without importing the package.
 
-    A folder beside the package counts only in a clone, which has a `pyproject.toml`: folders beside an installed
-    package belong to others.
+    A folder next to the package counts only in a clone, which has a `pyproject.toml`: folders next to an installed
+    package belong to other packages.
     """
-    # Of a top-level name: to find a dotted one, Python would import the packages around it.
+    # Only a top-level name: to find a dotted one, Python would import its parent packages.
     spec = importlib.util.find_spec(package)
     for location in (spec.submodule_search_locations or ()) if spec is not None else ():
         inside = Path(location)
-        # A clone has the package at its top or in `src`, the configurations at its top.
+        # A clone has the package in its root or in `src`, and the configurations in its root.
         beside = [root for root in (inside.parent, inside.parent.parent) if (root / "pyproject.toml").is_file()]
         for root in (inside, *beside):
             if (root / name).is_dir():
@@ -104,7 +104,7 @@ def folder_of(package: str, name: str = _FOLDER) -> Path | None:
 
 
 def configurations() -> dict[str, tuple[Configuration, ...]]:
-    """Return every installed configuration by name, sorted; several if distributions clash."""
+    """Return every installed configuration by name, sorted; several for one name if distributions clash."""
     by_name: dict[str, tuple[Configuration, ...]] = {}
     for entry in entry_points.config_entries():
         for configuration in _files_of(entry):
@@ -197,7 +197,7 @@ def resolve(value: str) -> Path:
     """Resolve `--config VALUE` to an existing file, or to the installed configuration of that name, see `find`.
 
     Raises:
-        BadInput: there is neither, or both: what lies in the current folder must not pass for what is installed.
+        BadInput: there is neither, or both: a local file must not be mistaken for an installed configuration.
         NameClash: several distributions ship one.
     """
     path = Path(value)
@@ -205,18 +205,18 @@ def resolve(value: str) -> Path:
         return find(value).path
     if any(_find_in(entry, value) is not None for entry in entry_points.config_entries()):
         raise BadInput(
-            f"--config {value} is an installed configuration, and a file in this folder. For the file say ./{value}; "
-            "for the other one rename the file, or go to another folder."
+            f"--config {value} is an installed configuration, and a file in this folder. For the file use ./{value}; "
+            "for the other one rename the file, or change to another folder."
         )
     return path
 
 
 @dataclass(frozen=True)
 class Facts:
-    """Facts that a configuration states, else "".
+    """Facts that a configuration states; "" if it does not state them.
 
     Args:
-        kind: `recipe` (data, model and training), `overlay` (changes a recipe) or `part` (goes beside options).
+        kind: `recipe` (data, model and training), `overlay` (changes a recipe) or `part` (used with other options).
         over: the recipe that an overlay belongs to; "" if it fits several.
         benchmark: registered name.
         model: registered name.
@@ -233,7 +233,7 @@ class Facts:
 def facts(configuration: Configuration, names: Iterable[str] = ()) -> Facts:
     """Read the facts of a configuration.
 
-    `names` are all configurations, for the one that an overlay belongs to: `sat/overlays/zinc-x2` to `sat/zinc`.
+    `names` are all configurations, to find the one that an overlay belongs to: `sat/overlays/zinc-x2` to `sat/zinc`.
     """
     content = configuration.content()
     over = base_of(configuration.name, names) if configuration.is_overlay else ""
@@ -249,7 +249,7 @@ def facts(configuration: Configuration, names: Iterable[str] = ()) -> Facts:
 
 
 def base_of(name: str, names: Iterable[str]) -> str:
-    """Find the recipe whose name an overlay's begins with; "" if it fits several.
+    """Find the recipe whose name is the start of an overlay's name; "" if it fits several.
 
     Examples:
         >>> base_of("sat/overlays/zinc-x2", ["sat/zinc", "sat/pattern", "graphormer/zinc"])
@@ -263,6 +263,6 @@ def base_of(name: str, names: Iterable[str]) -> str:
 
 
 def class_name(value: Any) -> str:
-    """Return the last part of the class that a value in a configuration names, as text or in a mapping; "" without."""
+    """Return the last part of the class path in a value of a configuration, a string or a mapping; "" without."""
     name = value.get("class_path") if isinstance(value, Mapping) else value
     return name.rpartition(".")[2] if isinstance(name, str) else ""

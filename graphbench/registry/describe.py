@@ -1,8 +1,8 @@
 """Read the docstring and the options of a class from its source, without importing it.
 
 `graphbench list` shows a summary of everything installed, and options are checked before anything heavy is imported.
-Importing all of it would load torch, and one broken plug-in would break the list. So the source is only parsed: a name
-is followed through `from x import y` to its definition.
+Importing all classes would load torch, and one broken plug-in would break the list. So the source is only parsed: names
+are followed through `from x import y` to their definition.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from functools import cache
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 
-_MAX_HOPS = 16  # bounds the re-exports followed, since modules may import a name from each other
+_MAX_HOPS = 16  # limit of followed re-exports, since modules may import a name from each other
 
 
 @dataclass(frozen=True)
 class _Source:
-    """A parsed module: its package, or itself if it is one, and the statement that binds each name."""
+    """A parsed module: its package (itself if it is one), and the statement that binds each name."""
 
     module: str
     package: list[str]
@@ -40,7 +40,7 @@ def find_source(module: str) -> Path | None:
 def _find_spec(module: str) -> ModuleSpec | None:
     top, *inner = module.split(".")
     spec = importlib.util.find_spec(top)
-    for part in inner:  # by the last name alone, since a dotted one needs its parent imported
+    for part in inner:  # one name at a time, since a dotted name would import its parent
         if spec is None or spec.submodule_search_locations is None:
             return None
         spec = PathFinder.find_spec(part, list(spec.submodule_search_locations))
@@ -71,15 +71,15 @@ def _parse(module: str) -> _Source | None:
     stub = path.with_suffix(".pyi")  # lists the names that a package loads on first use
     try:
         bindings = _bindings(ast.parse(stub.read_bytes()).body) if stub.is_file() else {}
-        bindings |= _bindings(ast.parse(path.read_bytes()).body)  # what the module itself defines goes before its stub
-    except (SyntaxError, ValueError, OSError):  # loading the class reports the reason; a list goes on
+        bindings |= _bindings(ast.parse(path.read_bytes()).body)  # the module's definitions override those of its stub
+    except (SyntaxError, ValueError, OSError):  # loading the class reports the reason; a list continues
         return None
     parts = module.split(".")
     return _Source(module, parts if path.name == "__init__.py" else parts[:-1], bindings)
 
 
 def _followed(target: str) -> tuple[str, str, _Source | None, ast.stmt | None]:
-    """Follow `"package.module:Class"` through re-exports: return module and name there, its source and the binding."""
+    """Follow `"package.module:Class"` through re-exports; return module and name at the end, source and binding."""
     module, _, name = target.partition(":")
     for _ in range(_MAX_HOPS):
         source = _parse(module)
@@ -88,7 +88,7 @@ def _followed(target: str) -> tuple[str, str, _Source | None, ast.stmt | None]:
             break
         name = next(alias.name for alias in statement.names if name == (alias.asname or alias.name))
         level = statement.level
-        # One dot is the package itself, each further one a parent of it.
+        # One dot is the package itself, each further dot a parent.
         parents = source.package[: len(source.package) - level + 1] if level else []
         module = ".".join([*parents, *([statement.module] if statement.module else [])])
     return module, name, source, statement
@@ -101,7 +101,7 @@ def _find_class(target: str) -> tuple[_Source, ast.ClassDef] | None:
 
 
 def absence_of(target: str) -> str:
-    """Say what of `"package.module:Class"` is not there; "" where its source does not show that.
+    """Say which part of `"package.module:Class"` does not exist; "" if the source does not show that.
 
     Examples:
         >>> absence_of("graphbench.contracts.spec:Features"), absence_of("graphbench.contracts.spec:Nothing")
@@ -116,7 +116,7 @@ def absence_of(target: str) -> str:
     path, name = find_source(module), name.partition(".")[0]
     if statement is not None or path is None:
         return ""
-    # A name may be bound in ways that are not read: under `try`, by `*`, when it is asked for.
+    # A name may be bound in ways that are not parsed: under `try`, by `*`, or on access.
     may_bind = re.compile(rf"\b{re.escape(name)}\b|import \*|__getattr__|globals\(|vars\(|setattr\(")
     return "" if may_bind.search(path.read_text(encoding="utf-8", errors="replace")) else f"{module} has no {name}"
 
@@ -138,8 +138,8 @@ def summary_of(target: str) -> str:
 def options_of(target: str) -> dict[str, str] | None:
     """Return the options of the constructor of `"package.module:Class"`: name -> its docstring, or "".
 
-    Options of the base are included if the constructor takes `**options`, but for those that it gives the base itself.
-    None if the source does not show all options.
+    Options of the base are included if the constructor accepts `**options`, except those that it passes to the base
+    itself. None if the source does not show all options.
 
     Examples:
         >>> list(options_of("graphbench.training.optim:Schedule"))[:3]
@@ -174,9 +174,9 @@ def options_of(target: str) -> dict[str, str] | None:
 
 
 def _given_to_base(constructor: ast.FunctionDef) -> set[str]:
-    """Return the names that a constructor passes to `super().__init__`, which its caller cannot pass as well.
+    """Return the names that a constructor passes to `super().__init__`, which its caller cannot also pass.
 
-    A value that is taken out of `**options`, as by `options.pop("batch_size", 8)`, is the caller's.
+    A value taken from `**options`, such as `options.pop("batch_size", 8)`, is the caller's.
     """
     options = constructor.args.kwarg.arg if constructor.args.kwarg else ""
     return {

@@ -1,18 +1,18 @@
 """Find installed architectures, benchmarks, encodings, tasks and callbacks.
 
-graphbench's own stand in the listings of `graphbench.registry.listings`. Any other distribution registers a class
-under its own name in one of five entry-point groups:
+graphbench's classes are in the listings of `graphbench.registry.listings`. Any other distribution registers a class
+under the name of the class in one of five entry-point groups:
 
     [project.entry-points."graphbench.architectures"]
     MyModel = "graphbench_my_model:MyModel"
 
-Reading the registry imports nothing of the plug-ins but specifications of benchmarks; a class is imported when it is
-loaded. A plug-in that is broken or claims a name twice is reported with its distribution and version, and the others
-keep working.
+Reading the registry imports nothing from plug-ins except specifications of benchmarks; a class is imported when it is
+loaded. A plug-in that is broken or claims an existing name is reported with its distribution and version, and the
+others keep working.
 
-Three more groups name folders of data: `graphbench.configs` configurations, which `graphbench.registry.configurations`
-reads, `graphbench.tables` published tables, which `graphbench.experiments.reproduce` reads, and `graphbench.weights`
-weights to start from, which `graphbench.registry.starting_weights` finds.
+Three more groups name folders of data: `graphbench.configs` for configurations, read by
+`graphbench.registry.configurations`, `graphbench.tables` for published tables, read by
+`graphbench.experiments.reproduce`, and `graphbench.weights` for `graphbench.registry.starting_weights`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from graphbench.registry import describe, listings
 Group = Literal["architectures", "benchmarks", "encodings", "tasks", "callbacks"]
 GROUPS: tuple[Group, ...] = get_args(Group)
 
-#: Base classes of each group, as entry-point targets, which are only loaded with a plug-in.
+#: Base classes of each group, as entry-point targets that are loaded only with a plug-in.
 _CONTRACTS: dict[Group, tuple[str, ...]] = {
     "architectures": ("graphbench.contracts:Architecture",),
     "benchmarks": ("graphbench.contracts:Benchmark",),
@@ -42,7 +42,7 @@ _CONTRACTS: dict[Group, tuple[str, ...]] = {
     "tasks": ("graphbench.training.tasks:Task",),
     "callbacks": ("pytorch_lightning:Callback",),
 }
-#: With article, for messages.
+#: Singular with article, for messages.
 _SINGULAR: dict[Group, str] = {
     "architectures": "an architecture",
     "benchmarks": "a benchmark",
@@ -72,7 +72,7 @@ class Record:
 
     @property
     def class_path(self) -> str:
-        """Return the dotted path of the class, as configurations write it."""
+        """Return the dotted path of the class, as used in configurations."""
         return self.target.replace(":", ".")
 
     @property
@@ -82,7 +82,7 @@ class Record:
 
     @property
     def fault(self) -> str:
-        """Return why the class cannot be loaded, as far as its source shows; "" where only importing it would tell."""
+        """Return why the class cannot be loaded, as far as its source shows; "" if only importing it would tell."""
         return describe.absence_of(self.target)
 
     @property
@@ -105,7 +105,7 @@ class Record:
         warn_of_version(self.distribution)
         try:
             loaded = _import(self.target)
-        except (Exception, SystemExit) as error:  # a plug-in's module can fail in any way
+        except (Exception, SystemExit) as error:  # a plug-in's module may raise anything
             raise self._broken(f"{type(error).__name__}: {error}") from error
         allowed = tuple(map(_import, _CONTRACTS[self.group]))
         if not isinstance(loaded, type) or not issubclass(loaded, allowed):
@@ -127,7 +127,7 @@ class ConfigEntry:
     """One entry point of the groups `graphbench.configs`, `tables` and `weights`, which is never imported.
 
     Args:
-        prefix: of the names of the configurations or tables; the name of weights.
+        prefix: prefix of the names of configurations or tables; the name of weights.
         distribution: name of the installed distribution that ships them.
         version: its version.
         target: `"package"`, or `"package:part"` for one folder or file in the package's folder.
@@ -145,11 +145,11 @@ class ConfigEntry:
 def _spec(record: Record) -> BenchmarkSpec | None:
     module = record.target.partition(":")[0]
     for package in (module, module.rpartition(".")[0]):
-        # Found before it is imported: importing a `specs` that is not there would run the package around it.
+        # Found before it is imported: importing a missing `specs` would run the package that contains it.
         if package and describe.find_source(f"{package}.specs") is not None:
             try:
                 specs = vars(importlib.import_module(f"{package}.specs")).values()
-            except (Exception, SystemExit):  # loading the class reports the reason; a list goes on
+            except (Exception, SystemExit):  # loading the class reports the reason; a list continues
                 return None
             for spec in specs:
                 if isinstance(spec, BenchmarkSpec) and spec.name == record.name:
@@ -167,7 +167,7 @@ def _import(target: str) -> Any:
 
 @dataclass(frozen=True)
 class _Scan:
-    """Records by group and name, several if distributions clash; and unreadable distributions with the reason."""
+    """Records by group and name, several if distributions clash, and unreadable distributions with the reason."""
 
     records: dict[Group, dict[str, tuple[Record, ...]]]
     configs: tuple[ConfigEntry, ...]
@@ -175,7 +175,7 @@ class _Scan:
 
 
 def _entries(distribution: metadata.Distribution) -> Iterator[Record | ConfigEntry]:
-    """Yield entries of one distribution, after a search of the raw text, since parsing metadata is slow."""
+    """Yield entries of one distribution; the raw text is searched first, since parsing metadata is slow."""
     if "graphbench." not in (distribution.read_text("entry_points.txt") or ""):
         return
     name: str | None = distribution.metadata["Name"]
@@ -187,7 +187,7 @@ def _entries(distribution: metadata.Distribution) -> Iterator[Record | ConfigEnt
             yield Record(class_name, core_group, name, distribution.version, target)
     for entry in distribution.entry_points:
         prefix, _, group = entry.group.partition(".")
-        target = entry.value.partition("[")[0].replace(" ", "")  # "module : Class [extra]" is allowed, if rare
+        target = entry.value.partition("[")[0].replace(" ", "")  # "module : Class [extra]" is rare, but allowed
         if prefix == "graphbench" and group in GROUPS and not is_core:  # an editable install may have outdated ones
             yield Record(entry.name, group, name, distribution.version, target)
         elif prefix == "graphbench" and group in ("configs", "tables", "weights"):
@@ -211,7 +211,7 @@ def _scan() -> _Scan:
         except (TypeError, ValueError, KeyError, OSError) as error:  # what importlib.metadata raises on broken files
             unreadable[str(getattr(distribution, "_path", distribution))] = f"{type(error).__name__}: {error}"
             continue
-        # One distribution can be twice on sys.path, say an editable install beside its egg-info: the first counts.
+        # A distribution can be on sys.path twice, such as an editable install and its egg-info: the first counts.
         identity = _identity(entries[0].distribution) if entries else None
         if identity is None or identity in seen:
             continue
@@ -225,7 +225,7 @@ def _scan() -> _Scan:
 
 
 def refresh() -> None:
-    """Scan again, after distributions or sources have changed."""
+    """Clear the caches, after distributions or sources have changed."""
     importlib.invalidate_caches()
     _scan.cache_clear()
     _spec.cache_clear()
@@ -249,7 +249,7 @@ def benchmarks() -> dict[str, Record]:
 
 
 def encodings() -> dict[str, Record]:
-    """Return registered encodings and positional encoders by name."""
+    """Return registered encodings and positional encoders, by name."""
     return records("encodings")
 
 

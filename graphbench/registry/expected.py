@@ -9,11 +9,11 @@
       epochs: 2000
       weights: {page: ..., file: ..., layout: ...}    # where the authors released theirs, see `ReleasedWeights`
 
-A run that differs from the recipe in an option that decides the score, such as its data, lists it in `altered` of its
-own `config.yaml`, and is compared with nothing.
+A run that differs from the recipe in an option that determines the score, such as its data, lists it in `altered` of
+its `config.yaml`, and is not compared.
 
-An overlay that changes the model names itself in `variant`; its expected score then comes from `variants` of the recipe
-that it changes, so that a score is never compared with one of another model.
+An overlay that changes the model names itself in `variant`; its expected score is then in `variants` of the recipe
+that it changes, so that a score is never compared with that of another model.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from typing import Any, Literal, get_args
 from graphbench.contracts.spec import BenchmarkSpec
 from graphbench.errors import BadInput, check_choice
 
-#: Origin of graphs: published files, sampled here, files of a package or of the user; `redrawn`: validation and test
-#: are the published ones, and training graphs another sample of the same set.
+#: Origin of graphs: published files, generated here, or files of a package or the user; `redrawn`: validation and test
+#: graphs are the published ones, and training graphs are another sample of the same set.
 Data = Literal["published", "generated", "local", "redrawn"]
 _EXAMPLE = "metric: test/MAE"
 
 
 @dataclass(frozen=True)
 class Variant:
-    """Score expected of the model that an overlay makes.
+    """Score expected of the model that an overlay defines.
 
     Args:
         value: score.
@@ -60,9 +60,9 @@ class ReleasedWeights:
         file: its name.
         layout: `module:function` that maps the content of the file, and the `state_dict` of the recipe's model, to a
             new `state_dict` of the model; it raises `BadInput` unless it uses every tensor of both.
-        url: address of the file; None where it is fetched by hand.
-        member: pattern of the checkpoint's path in an archive; of several the one of the last epoch counts.
-        sha256: of the file, as the authors print it, in hexadecimal.
+        url: address of the file; None if it must be fetched by hand.
+        member: pattern of the checkpoint's path in an archive; if several match, that of the last epoch is used.
+        sha256: hash of the file in hexadecimal, as printed by the authors.
     """
 
     page: str
@@ -75,26 +75,26 @@ class ReleasedWeights:
 
 @dataclass(frozen=True)
 class Expected:
-    """Score that a run of a configuration should reach, its source and conditions.
+    """Score that a run of a configuration should reach, with its source and conditions.
 
     Args:
-        metric: as it is logged: `test/MAE`.
+        metric: logged name: `test/MAE`.
         value: score in the unit of the log, so 0.72 for 72 %.
         sd: its standard deviation over seeds.
         source: reference of the score.
         parameters: trainable parameters of the model.
-        epochs: epochs that the score took.
-        steps: optimizer steps that the score took.
-        data: origin of the graphs: `published` files, `generated` here, `local` files of a package or of the user, or
-            `redrawn` in training alone.
+        epochs: epochs of training for the score.
+        steps: optimizer steps of training for the score.
+        data: origin of the graphs: `published` files, `generated` here, `local` files of a package or the user, or
+            `redrawn` only in training.
         hardware: of the source, or of a run here.
         cost: duration on that hardware.
         variant: name of the overlay that changed the model.
         variants: name of an overlay -> the score expected with it.
         weights: checkpoint that the authors released for this recipe.
-        altered: descriptions of options that decide the score and differ from the recipe; `fit` writes them into the
-            run's configuration, and such a run is compared with nothing.
-        resumed: descriptions of options that were changed when the run resumed, with the steps; likewise.
+        altered: descriptions of options that determine the score and differ from the recipe; `fit` writes them into the
+            run's configuration, and such a run is not compared.
+        resumed: descriptions of options that were changed when the run resumed, with the steps; it is not compared.
     """
 
     metric: str | None = None
@@ -117,7 +117,7 @@ class Expected:
         if self.metric is not None and self.metric.partition("/")[0] not in ("val", "test"):
             raise BadInput(f"expected.metric {self.metric}: must begin with val/ or test/, such as test/MAE.")
         if self.sd is not None and not self.sd > 0:
-            raise BadInput(f"expected.sd {self.sd}: must be positive; leave it out where none is known.")
+            raise BadInput(f"expected.sd {self.sd}: must be positive; omit it if none is known.")
 
     @classmethod
     def parse(cls, content: Any, where: str) -> Expected:
@@ -153,7 +153,7 @@ class Expected:
 
     @property
     def chosen(self) -> Expected:
-        """Return the score expected of the model at hand: that of the recipe, or of an overlay's variant.
+        """Return the score expected of the current model: that of the recipe, or of an overlay's variant.
 
         Examples:
             >>> recipe = Expected("test/MAE", 0.078, variants={"no-deepnorm": Variant(0.080)})
@@ -164,14 +164,14 @@ class Expected:
         """
         if self.variant is None:
             return self
-        # Released weights and the other variants are those of the recipe's own model.
+        # Released weights and the other variants belong to the recipe's model.
         variant = dataclasses.asdict(self.variants.get(self.variant, Variant()))
         variant["source"] = variant["source"] or self.source
         return dataclasses.replace(self, **variant, variant=None, variants={}, weights=None)
 
 
 def check_keys(content: Any, keys: Sequence[str], where: str, example: str = "") -> Mapping[str, Any]:
-    """Return `content`; raise `BadInput` if it is no mapping or has an unknown key."""
+    """Return `content`; raise `BadInput` if it is not a mapping or has an unknown key."""
     if not isinstance(content, Mapping):
         raise BadInput(f"{where} must be a mapping{f' such as {example!r}' if example else ''}, not {content!r}.")
     for key in content:
@@ -194,8 +194,8 @@ def kind_of_data(spec: BenchmarkSpec) -> Data:
 def stands_for(data: str, wanted: str | None) -> bool:
     """Tell whether a score on graphs of one origin is comparable with one on graphs of another.
 
-    Redrawn graphs are comparable with published ones: they are a sample of the same size from the same set, in training
-    alone.
+    Redrawn graphs are comparable with published ones: they are a sample of the same size from the same set, only for
+    training.
 
     Examples:
         >>> stands_for("redrawn", "published"), stands_for("local", "published"), stands_for("local", None)
@@ -211,11 +211,11 @@ class Obtained:
     Args:
         scores: logged name -> score.
         parameters: trainable parameters.
-        epochs: finished; None if not recorded.
+        epochs: finished epochs; None if not recorded.
         steps: optimizer steps; None if not recorded.
         data: origin of its graphs.
-        higher_is_better: of the benchmark's metric.
-        ended_by_rate: whether the schedule ended the training, which then is complete after any number of epochs.
+        higher_is_better: whether a larger value of the benchmark's metric is better.
+        ended_by_rate: whether the schedule stopped training, which is then complete after any number of epochs.
     """
 
     scores: Mapping[str, float]
@@ -229,7 +229,7 @@ class Obtained:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A score beside the expected one: improvement (negative if worse), or obstacles to a comparison."""
+    """A score and the expected one, with the improvement (negative if worse), or obstacles to a comparison."""
 
     metric: str
     obtained: float
@@ -241,7 +241,7 @@ class Comparison:
 
     @property
     def deviations(self) -> float | None:
-        """Return the standard deviations between the two; None if unknown or not comparable."""
+        """Return the difference in standard deviations; None if unknown or not comparable."""
         return None if self.sd is None or self.obstacles else abs(self.better) / self.sd
 
     @property
@@ -254,7 +254,7 @@ class Comparison:
         gap = f"{abs(self.better):.4f} {'better' if self.better >= 0 else 'worse'}"
         if self.deviations is None:
             return f"{gap}; no standard deviation is known"
-        # the tolerance keeps a score on a bound from rounding over it
+        # the tolerance keeps a score that is on a bound from exceeding it by rounding
         for bound, words in ((1, "within one standard deviation"), (2, "within two standard deviations")):
             if self.deviations <= bound * (1 + 1e-9):
                 return f"{words} ({gap})"
@@ -289,7 +289,7 @@ def compare(expected: Expected, obtained: Obtained) -> Comparison | None:
     chosen = expected.chosen
     if chosen.metric is None or chosen.value is None or chosen.metric not in obtained.scores:
         return None
-    # Another training than the recipe's: better or worse than it says nothing.
+    # Not trained like the recipe, so a comparison would be meaningless.
     if expected.altered or expected.resumed:
         return None
     score = obtained.scores[chosen.metric]
@@ -300,7 +300,7 @@ def compare(expected: Expected, obtained: Obtained) -> Comparison | None:
 
 
 def _obstacles(expected: Expected, obtained: Obtained) -> tuple[str, ...]:
-    """Say why a score is not comparable: another model, a shorter training, other data."""
+    """Say why a score is not comparable: another model, shorter training, or other data."""
     obstacles = []
     if expected.parameters is not None and obtained.parameters not in (None, expected.parameters):
         obstacles.append(f"{obtained.parameters:,} parameters where {expected.parameters:,} are expected")

@@ -1,9 +1,9 @@
-"""Import objects by names in a configuration, through one place that may refuse them.
+"""Import objects by names in a configuration, in one place that may refuse them.
 
-Importing a module runs its code, and a configuration may come from somebody else. So a class or a function whose name
-is data goes through `import_object`, or through `check` if another library imports it. `limited_to` sets a gate for
-work on such a folder, see `graphbench.runs.trust`. Without a gate, everything is imported: names on a command line or
-in Python are the user's own.
+Importing a module runs its code, and a configuration may be from an untrusted source. So classes and functions whose
+names are data must be imported with `import_object`, or checked with `check` if another library imports them.
+`limited_to` sets a gate for work on such a folder, see `graphbench.runs.trust`. Without a gate, everything is imported:
+names on a command line or in Python are the user's own.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def set_gate(gate: Gate | None) -> None:
 
 @contextlib.contextmanager
 def limited_to(gate: Gate | None) -> Iterator[None]:
-    """Check names in the block by this gate."""
+    """Check names within the block with this gate."""
     token = _gate.set(gate)
     try:
         yield
@@ -62,7 +62,7 @@ def check(path: str, *, listed: bool = True, shown: str = "") -> None:
 def import_object(module: str, name: str, *, listed: bool = True) -> Any:
     """Import an object, checking both its name and its definition: `admitted.module.os.system` is `os.system`.
 
-    The name has dots for parts of a class; about `listed` see `check`.
+    The name may have dots for attributes of a class; for `listed` see `check`.
 
     Raises:
         BadInput: the gate does not admit it.
@@ -85,7 +85,7 @@ def import_object(module: str, name: str, *, listed: bool = True) -> Any:
 
 
 def _definition(loaded: Any) -> str:
-    """Return the path of an object's definition: of a partial its function's, of an instance its class's."""
+    """Return the path of an object's definition: that of the function for a partial, of the class for an instance."""
     if isinstance(loaded, functools.partial):
         return _definition(loaded.func)
     if inspect.ismodule(loaded):

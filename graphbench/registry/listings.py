@@ -2,10 +2,10 @@
 
 A listing is the stub `__init__.pyi` of a package whose names are loaded on first use. It says which module defines each
 name, and reading it imports nothing. A class added to it is registered at once, even in an editable installation, whose
-entry points are those of the day on which it was installed.
+entry points are not updated after it is installed.
 
 Plug-ins register by their own entry points. `PLUGINS` only serves messages about packages that are not installed;
-`tests/registry/test_listings.py` compares it with every `pyproject.toml` and prints what it should be.
+`tests/registry/test_listings.py` compares it with every `pyproject.toml` and prints the correct contents.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Listing:
     Args:
         package: its name inside graphbench.
         module: the only module whose names count; None for all.
-        without: names that are no classes for configurations, such as base classes.
+        without: names that are not classes for configurations, such as base classes.
     """
 
     package: str
@@ -139,7 +139,7 @@ def absent_supplier(group: str, name: str) -> str | None:
 
 
 def absent_owner(path: str) -> str | None:
-    """Return the distribution of this project that a dotted path leads into, if it is not installed.
+    """Return the distribution of this project that contains a dotted path, if it is not installed.
 
     Examples:
         >>> absent_owner("torch.optim.AdamW") is None

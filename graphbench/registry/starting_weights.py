@@ -1,11 +1,11 @@
 """Find weights that installed distributions ship, by name, without importing the distributions.
 
-A distribution declares them by an entry point, whose name is what `--model.init_from` takes:
+A distribution declares them with an entry point, whose name can be used in `--model.init_from`:
 
     [project.entry-points."graphbench.weights"]
     molecules-base = "graphbench_weights:molecules-base.safetensors"   # a file in the package's folder `weights`
 
-The folder lies where `graphbench.registry.configurations` looks for configurations: in the package, or beside the
+The folder is where `graphbench.registry.configurations` searches for configurations: in the package, or next to the
 package or `src` in a clone.
 """
 
@@ -22,7 +22,7 @@ _FOLDER = "weights"
 
 
 def starting_weights() -> dict[str, tuple[ConfigEntry, ...]]:
-    """Return the entry points of installed weights by name, sorted; several if distributions clash."""
+    """Return the entry points of installed weights by name, sorted; several for one name if distributions clash."""
     by_name: dict[str, tuple[ConfigEntry, ...]] = {}
     for entry in entry_points.weight_entries():
         by_name[entry.prefix] = (*by_name.get(entry.prefix, ()), entry)
@@ -34,8 +34,8 @@ def find_weights(name: str) -> Path:
 
     Raises:
         UnknownName: there are none of this name; suggests near matches, or the distribution to install.
-        NameClash: several distributions ship some.
-        BrokenPlugin: the distribution has lost the file.
+        NameClash: several distributions ship weights of this name.
+        BrokenPlugin: the distribution's file is missing.
     """
     every = starting_weights()
     matches = every.get(name, ())
@@ -51,7 +51,7 @@ def find_weights(name: str) -> Path:
     folder = folder_of(package, _FOLDER)
     if folder is None or not (folder / part).is_file():
         raise BrokenPlugin(
-            f"The weights {name!r} of {matches[0].distribution} {matches[0].version} ({matches[0].target}) are not "
-            f"where it says. Install it again: pip install --force-reinstall --no-deps {matches[0].distribution}"
+            f"The weights {name!r} of {matches[0].distribution} {matches[0].version} ({matches[0].target}) are "
+            f"missing. Reinstall it: pip install --force-reinstall --no-deps {matches[0].distribution}"
         )
     return folder / part

@@ -1,1 +1,1 @@
-"""Tables of the user, in every format and part by part: `reader` gives text and places of rows, `frames` types."""
+"""Read the user's tables in every format, part by part: `reader` yields text and row numbers, `frames` adds types."""

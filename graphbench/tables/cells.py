@@ -1,4 +1,4 @@
-"""Parse cells of tables: words for missing values, class names and numbers, with one rule for every family."""
+"""Parse table cells (words for missing values, class names and numbers) by the same rule for every family."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-#: Words for a missing value, in any case; those of pandas are among them.
+#: Words for a missing value, in any case; they include those of pandas.
 USUAL = (
     "NA", "N/A", "n.a.", "#N/A", "#N/A N/A", "#NA", "<NA>", "NaN", "-NaN", "null", "None", "nil", "ND", "n/d", "n.d.",
     "1.#IND", "-1.#IND", "1.#QNAN", "-1.#QNAN", "-", "--", "\N{EN DASH}", "\N{EM DASH}", "?",
@@ -25,7 +25,7 @@ _LARGEST = float(np.finfo(np.float32).max)
 
 @dataclass(frozen=True)
 class Missing:
-    """Words, in lower case, and numbers, however they are written, that stand for a missing value.
+    """Words (in lower case) and numbers (in any notation) that represent a missing value.
 
     Examples:
         >>> usual, further, none = Missing.of(None), Missing.of([-999, "not tested"]), Missing.of([])
@@ -40,8 +40,8 @@ class Missing:
 
     @classmethod
     def of(cls, further: Sequence[Any] | None) -> Missing:
-        """Take the usual words and further ones or numbers; with an empty list, only empty cells and NaN."""
-        # None and an empty list differ: an empty list says that the usual words are values.
+        """Combine the usual words with further ones or numbers; an empty list leaves only empty cells and NaN."""
+        # None and an empty list differ: an empty list means that the usual words are values.
         chosen = (*_ALWAYS, *(() if further is not None and not further else USUAL), *(further or ()))
         numbers = {as_number(word) for word in further or ()}
         return cls(
@@ -54,27 +54,27 @@ class Missing:
 
 
 def as_number(value: Any) -> float:
-    """Convert a value to a number; NaN where it is none.
+    """Convert a value to a number; NaN if it is not one.
 
     Examples:
         >>> as_number("-999"), as_number("ND"), as_number("1_000")
         (-999.0, nan, nan)
     """
     try:
-        return math.nan if isinstance(value, str) and "_" in value else float(value)  # Python alone reads 1_000
+        return math.nan if isinstance(value, str) and "_" in value else float(value)  # only Python reads 1_000
     except (TypeError, ValueError):
         return math.nan
 
 
 def split_signs(columns: Mapping[str, Sequence[str]]) -> tuple[dict[str, list[str]], np.ndarray]:
-    """Take the signs off numbers that are bounds: those that an assay gives as above or below what it can measure.
+    """Remove the signs of numbers that are bounds, which an assay reports as above or below what it can measure.
 
     Args:
         columns: name of each of T targets -> its cells.
 
     Returns:
-        The cells, of bounds the number alone; and signs int8 `[rows, T]`: 1 for `>10` and `>=10`, -1 for `<0.1` and
-        `<=0.1`, 0 elsewhere. A sign before anything but a number stays.
+        The cells, with bounds reduced to their numbers; and signs int8 `[rows, T]`: 1 for `>10` and `>=10`, -1 for
+        `<0.1` and `<=0.1`, else 0. A sign before anything but a number stays.
 
     Examples:
         >>> cells, signs = split_signs({"IC50": [">10", "3", "<= 0,1", ">high"]})
@@ -100,12 +100,12 @@ def parse_cells(
 ) -> tuple[np.ndarray, list[tuple[int, str, str]]]:
     """Parse the cells of T target columns into numbers.
 
-    Kinds are those of `parse_number`. Names of `classes`, empty if the cells hold the numbers, come before `missing`
-    words.
+    Kinds are those of `parse_number`. Names of `classes` take precedence over `missing` words; without `classes` the
+    cells contain class numbers.
 
     Returns:
-        float64 `[rows, T]`, NaN where a cell is missing or faulty; and row, fault and text of each faulty cell, column
-        by column.
+        float64 `[rows, T]`, NaN for missing or faulty cells; and row, fault and text of each faulty cell, column by
+        column.
 
     Examples:
         >>> values, faults = parse_cells({"y": ["2", "n/a", "low"]}, "regression", Missing.of(None))
@@ -134,7 +134,7 @@ def parse_cells(
 def parse_number(text: str, kind: str, num_classes: int = 0) -> tuple[float, str]:
     """Return the number in a cell, and the cell's fault ("" for none).
 
-    A regression takes finite numbers, a classification `0 .. num_classes - 1`, and multilabel 0, 1, true and false.
+    Regression accepts finite numbers, classification `0 .. num_classes - 1`, and multilabel 0, 1, true and false.
 
     Examples:
         >>> parse_number("1e3", "regression"), parse_number("2", "multilabel")

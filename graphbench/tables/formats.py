@@ -1,4 +1,4 @@
-"""Read rows of each format of tables, some at a time: text with separators, JSON lines, records, Parquet, workbooks."""
+"""Read rows of each table format part by part: text with separators, JSON lines, records, Parquet, workbooks."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ RECORDS = (".sdf", ".sd", ".mol")
 #: Reasons why a row cannot be split into cells.
 TORN = "the row has another number of cells than the header"
 BLANK = "the row is blank"
-NO_OBJECT = "the line is no JSON object"
-#: Characters of the longest cell; a longer one is a quote that is never closed.
+NO_OBJECT = "it is not a JSON object"
+#: Maximum characters of a cell; a longer one is a quote that is never closed.
 LONGEST = 1 << 26
-#: Attribute of frames with the separator of their cells.
+#: Attribute of frames that stores the separator of their cells.
 SEPARATOR = "separator"
 _END = "\x04"  # after the last line: it is part of a cell if a quote is open
 
-#: (number of the line or row, cells); instead of cells a reason why there are none, and its detail.
+#: (number of the line or row, cells), or instead of cells (reason why there are none, detail).
 Row = tuple[int, "Sequence[Any] | tuple[str, str]"]
 
 
@@ -49,11 +49,11 @@ class Rows:
     """Consecutive rows of a table.
 
     Args:
-        frame: every column, under distinct names; text, except for Parquet files. Its attribute `SEPARATOR` is the
-            separator of cells of text.
+        frame: all columns, under distinct names; text, except for Parquet files. Its attribute `SEPARATOR` is the
+            separator of cells in text files.
         numbers: line on which each row begins, or number of the row.
-        problems: place in `frame` -> why the row could not be split into cells, and a detail.
-        is_read: the cells are those of the file; else they are empty, since nobody wanted them.
+        problems: position in `frame` -> why the row could not be split into cells, and a detail.
+        is_read: the cells are those of the file; otherwise they are empty, since they were not requested.
     """
 
     frame: pd.DataFrame
@@ -63,7 +63,7 @@ class Rows:
 
 
 def distinct_names(header: Sequence[str]) -> list[str]:
-    """Make names distinct as pandas does; names that occur once stay.
+    """Make names distinct as pandas does; names that occur once stay unchanged.
 
     Examples:
         >>> distinct_names(["smiles", "y", "", "y", "y.1", ""])
@@ -91,7 +91,7 @@ def _first_row(rows: Iterator[Row]) -> list[str]:
 
 
 def parts_of_rows(rows: Iterator[Row], names: Sequence[str], separator: str, size: int) -> Iterator[Rows]:
-    """Yield parts of rows that have the cells of the header, but for trailing blank ones, or a problem."""
+    """Yield parts of rows; each row matches the header, apart from trailing blank cells, or has a problem."""
     width = len(names)
     while block := list(islice(rows, size)):
         filled, problems = [], {}
@@ -114,11 +114,11 @@ def open_format(
 ) -> tuple[str, list[str], Callable[..., Iterator[Rows]]]:
     """Open a file of a format.
 
-    `key` is the name of the column of SMILES or records. The separator of text is detected by the columns `wanted`;
+    `key` is the name of the column of SMILES or records. The columns `wanted` help to detect the separator of text;
     `notes` receives differences from a plain file, in words.
 
     Returns:
-        The separator of text, else ""; the header; and a function that takes a number of rows and yields such parts.
+        The separator of text, or ""; the header; and a function that yields parts of a given number of rows.
     """
     if suffix in SEPARATED:
         return _open_separated(path, SEPARATED[suffix], wanted)
@@ -152,7 +152,7 @@ def _separated_parts(
 ) -> Iterator[Rows]:
     """Yield parts of a text file after some lines; pandas parses lines without quotes several times faster than `csv`.
 
-    The cells of parts that are not wanted, by the number of their first row, are empty: only their rows are counted.
+    `wanted` gets the number of a part's first row. Unwanted parts have empty cells: only their rows are counted.
     """
     if line < 0:
         return
@@ -165,7 +165,7 @@ def _separated_parts(
             if '"' in text or "\0" in text:  # a quoted cell may span lines and blocks; pandas ends a cell at NUL
                 yield from parts_of_rows(_csv_rows(path, chain(lines, file), line, separator), names, separator, size)
                 return
-            # Only rows that are whole and not blank: pandas would fill, shift or skip others without a word.
+            # Only complete rows that are not blank: pandas would silently fill, shift or skip others.
             if not wanted(row) and all(map(strip, lines)):
                 row += len(lines)
                 frame = pd.DataFrame("", range(len(lines)), list(names))
@@ -184,8 +184,8 @@ def _separated_parts(
 
 
 def _csv_rows(path: Path, lines: Iterable[str], line: int, separator: str) -> Iterator[Row]:
-    """Yield rows of CSV after some lines; a quoted cell may span lines."""
-    # Python's limit of 131,072 characters is below some sequences and records; the limit is that of the whole process.
+    """Yield CSV rows after some lines; a quoted cell may span lines."""
+    # Some sequences and records exceed Python's limit of 131,072 characters; the limit applies to the whole process.
     csv.field_size_limit(max(csv.field_size_limit(), LONGEST))
     reader = csv.reader(chain(lines, [_END]), delimiter=separator)
     start, number = line, line
@@ -216,7 +216,7 @@ def _rows(path: Path, suffix: str, key: str, notes: list[str]) -> Iterator[Row]:
 
 
 def _records(path: Path, key: str, notes: list[str]) -> Generator[Row, None, None]:
-    """Yield records with their names and properties; the file is read twice, first for the names of the properties."""
+    """Yield records with their names and properties; the file is read twice, first for the property names."""
     errors = "strict"
     try:
         names = _property_names(path, errors)
@@ -236,15 +236,15 @@ def _records(path: Path, key: str, notes: list[str]) -> Generator[Row, None, Non
 
 
 def _property_names(path: Path, errors: str) -> list[str] | None:
-    """List the names of properties beside that of the molecule; None where the file is empty."""
+    """List the names of properties other than the molecule's name; return None if the file is empty."""
     with open_text(path, None, errors) as file:
-        if not any(line.strip() for line in file):  # stops at the first line with content, which is no property
+        if not any(line.strip() for line in file):  # stops at the first line with content, which is not a property
             return None
         return [name for name in property_names(file) if name != NAME]
 
 
 def _objects(path: Path) -> Generator[Row, None, None]:
-    """Yield objects of JSON lines; the file is read twice, first for the names of all their members."""
+    """Yield objects of JSON lines; the file is read twice, first for the names of all members."""
     names: dict[str, None] = {}
     with open_text(path) as file:
         for line in file:
@@ -258,7 +258,7 @@ def _objects(path: Path) -> Generator[Row, None, None]:
 
 
 def _members(line: str) -> dict[str, str] | None:
-    """Parse the members of a JSON object as text, numbers as they are written; None for any other value."""
+    """Parse the members of a JSON object as text, with numbers as written; return None for any other value."""
     try:
         value = json.loads(line, parse_float=str, parse_int=str, parse_constant=str)
     except (ValueError, RecursionError):
@@ -273,7 +273,7 @@ def _members(line: str) -> dict[str, str] | None:
 
 @contextlib.contextmanager
 def _parquet(path: Path) -> Iterator[Any]:
-    """Open a Parquet file by pyarrow."""
+    """Open a Parquet file with pyarrow."""
     import pyarrow as pa  # slow to import and seldom needed
     import pyarrow.parquet as pq
 
@@ -290,7 +290,7 @@ def _parquet_parts(path: Path, names: list[str], size: int) -> Iterator[Rows]:
     start = 1
     with _parquet(path) as file:
         for batch in file.iter_batches(batch_size=size):
-            # Without the metadata of pandas, which would make an index of columns that others take for data.
+            # Drop the metadata of pandas, which would turn columns that others read as data into an index.
             table = pa.Table.from_batches([batch]).replace_schema_metadata().rename_columns(names)
             frame = table.to_pandas(types_mapper=pd.ArrowDtype)
             yield Rows(frame, list(range(start, start + len(frame))))

@@ -1,7 +1,7 @@
-"""Read tables as frames with one type per column, in chunks, whose types are those of the whole table.
+"""Read tables as chunks of frames with one type per column, inferred from the whole table.
 
-The type of a column depends on all its cells: one text among numbers makes it text. So a file is read once to infer the
-types, and again for its rows. Both need the memory of a chunk, and of a Parquet file that of a row group.
+The type of a column depends on all its cells: one text among numbers makes it text. A file is therefore read once to
+infer the types, and again for its rows. Both need the memory of a chunk, or of a row group for a Parquet file.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 SUFFIXES = (*TABLES, *(f"{suffix}{PACKED}" for suffix in TABLES if suffix not in (PARQUET, WORKBOOK)))
 #: Rows of a chunk.
 CHUNK = 8_192
-#: Words for a missing value in every column of text, those of pandas; the other usual ones are so among numbers alone.
+#: Words of pandas for a missing value in every column of text; the other usual words count only among numbers.
 _MISSING = frozenset(
     (
         "", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>", "N/A", "NA",
@@ -49,11 +49,11 @@ class TypedTable:
     """A table whose columns have known types.
 
     Args:
-        path: of the table.
-        needed: columns that have these names where the file has them in another case.
-        kinds: type of each column: "int", "float", "bool", "bool with gaps", "text", "nothing", or "other" for those
-            of Parquet that stay as they are.
-        rows: of a chunk.
+        path: path of the table.
+        needed: columns that get these names even if the file has them in another case.
+        kinds: type of each column: "int", "float", "bool", "bool with gaps", "text", "nothing", or "other" for Parquet
+            types that stay unchanged.
+        rows: rows per chunk.
         notes: differences from a plain file of its kind, in words.
     """
 
@@ -64,7 +64,7 @@ class TypedTable:
     notes: tuple[str, ...]
 
     def frames(self, only: str | None = None) -> Iterator[pd.DataFrame]:
-        """Yield the chunks in their order, at least one; the index is the line or row of the file."""
+        """Yield the chunks in order, at least one; the index is the line or row of the file."""
         table = open_table(self.path, "", optional=self.needed)
         names = [only] if only is not None else list(self.kinds)
         is_empty = True
@@ -81,7 +81,7 @@ class TypedTable:
 
 
 def table_file(folder: Path, name: str) -> Path | None:
-    """Return the table of that name in a folder, in any format; None where there is none."""
+    """Return the table of that name in a folder, in any format; return None if there is none."""
     paths = [folder / f"{name}{suffix}" for suffix in SUFFIXES if (folder / f"{name}{suffix}").is_file()]
     if len(paths) > 1:
         raise BadInput(f"{folder} holds {' and '.join(path.name for path in paths)}: keep one of them.")
@@ -96,7 +96,7 @@ def read_frame(path: Path, needed: Sequence[str] = ()) -> pd.DataFrame:
 
 
 def table_columns(path: Path, needed: Sequence[str]) -> list[str]:
-    """Read the names of the columns alone, but for blank ones, see `typed_table`."""
+    """Read only the names of the columns, except for blank ones, see `typed_table`."""
     table = open_table(path, "", optional=needed)
     titled = {name for name, title in zip(table.names, table.header, strict=True) if title}
     return [renamed for name, renamed in _named(table).items() if name in titled]
@@ -105,17 +105,17 @@ def table_columns(path: Path, needed: Sequence[str]) -> list[str]:
 def typed_table(path: Path, needed: Sequence[str] = (), rows: int = CHUNK) -> TypedTable:
     """Infer the types of all columns, reading the file once.
 
-    Columns of numbers may have decimal commas, where commas do not separate cells and no number of the file has a
-    decimal point, and words for missing values, unless they are needed columns, which name things. Blank columns
-    without a name are dropped, and so is an index without a name in a Parquet file.
+    Columns of numbers may have words for missing values, unless they are needed columns, which name things. They may
+    have decimal commas if commas do not separate cells and no number of the file has a decimal point. Blank columns
+    without a name are dropped, and so is an unnamed index in a Parquet file.
 
     Args:
         path: a table in one of the formats of `open_table`.
-        needed: columns that get these names where the file has them in another case.
-        rows: of a chunk.
+        needed: columns that get these names even if the file has them in another case.
+        rows: rows per chunk.
 
     Raises:
-        BadInput: the file is no table, a row has not the cells of the header, or two columns match a needed one.
+        BadInput: the file is not a table, a row does not match the header, or two columns match a needed one.
         CorruptData: it unpacks to far more than its size.
         MissingExtra: it is an `.xlsx` file, and openpyxl is not installed.
     """
@@ -130,7 +130,7 @@ def typed_table(path: Path, needed: Sequence[str] = (), rows: int = CHUNK) -> Ty
         kinds = {name: _kind(facts[name], name in needed, may_have_commas=True) for name in facts}
     if suffix_of(path) == WORKBOOK:  # programs may write whole numbers with a point
         kinds |= {name: "int" for name in facts if facts[name] - {"points", "int"} == {"float"}}
-        # A number of a workbook has no leading zeros: whoever typed 007 made it text to keep them.
+        # Numbers in a workbook have no leading zeros: 007 was entered as text to keep them.
         kinds |= {name: "text" for name in facts if "leading zeros" in facts[name]}
     nameless = {name for name, title in zip(table.names, table.header, strict=True) if not title}
     kinds = {name: kind for name, kind in kinds.items() if name not in nameless or kind != "nothing"}
@@ -140,7 +140,7 @@ def typed_table(path: Path, needed: Sequence[str] = (), rows: int = CHUNK) -> Ty
 
 
 def _named(table: Table) -> dict[str, str]:
-    """Columns of the reader's frames -> names of columns here."""
+    """Return a mapping from columns of the reader's frames to names of columns here."""
     renamed = {table.column(name): name for name in table.places}
     return {name: renamed.get(name, name) for name in table.names if not _UNNAMED_INDEX.fullmatch(name)}
 
@@ -160,12 +160,12 @@ def _chunks(table: Table, rows: int) -> Iterator[pd.DataFrame]:
 
 
 def _is_typed(values: pd.Series) -> bool:
-    """Return whether cells have the type of their Parquet file."""
+    """Return whether cells keep the type of their Parquet file."""
     return isinstance(values.dtype, pd.ArrowDtype)
 
 
 def _text_facts(cells: pd.Series) -> set[str]:
-    """Describe the cells of a column of text by words that `_kind` combines over chunks.
+    """Describe the cells of a text column by words that `_kind` combines over chunks.
 
     Examples:
         >>> sorted(_text_facts(pd.Series(["1,5", "ND", ""]))), sorted(_text_facts(pd.Series(["1.5", "x"])))
@@ -216,7 +216,7 @@ def _typed_facts(values: pd.Series) -> set[str]:
 
 
 def _kind(facts: set[str], is_name: bool, may_have_commas: bool = False) -> str:
-    """Combine the facts about all cells of a column to its type.
+    """Combine the facts about all cells of a column into its type.
 
     Examples:
         >>> _kind({"int", "gaps"}, False), _kind({"int", "text"}, False), _kind({"int"}, False)
@@ -252,7 +252,7 @@ def _convert(cells: pd.Series, kind: str) -> pd.Series:
         if pd.api.types.is_numeric_dtype(values.dtype):
             return values
         cells = values.astype(object).fillna("")  # text with words for missing numbers
-    codes, texts = pd.factorize(cells)  # each different text is parsed once: columns of categories are long
+    codes, texts = pd.factorize(cells)  # parse each distinct text once: columns of categories are long
     parsed = _parse([text.strip() for text in texts], kind)[codes]
     return pd.Series(parsed, index=cells.index, dtype=parsed.dtype)
 
@@ -265,7 +265,7 @@ def _from_arrow(values: pd.Series) -> pd.Series:
 
 
 def _parse(texts: list[str], kind: str) -> np.ndarray:
-    """Parse texts of a type that holds for all of them."""
+    """Parse texts that all have the same type."""
     values = np.empty(len(texts), dtype=object)
     if kind in ("int", "float", "nothing"):
         values[:] = texts

@@ -18,8 +18,8 @@ _POINT = re.compile(r"[+-]?(?:\d+\.\d*|\.\d+)(?:[eE][+-]?\d+)?")
 def separator_of(header: str, usual: str, wanted: Sequence[str]) -> str:
     """Detect the separator of the cells of a file.
 
-    The wanted columns decide, then the number of cells, then `usual`, the separator of files with this suffix. Not
-    `csv.Sniffer`, which pandas uses: it counts characters, and takes a comma in the name of a column for a separator.
+    The wanted columns decide, then the number of cells, then `usual`, the separator of files with this suffix.
+    `csv.Sniffer`, as in pandas, is not used: it counts characters, and takes a comma in a column name for a separator.
 
     Examples:
         >>> separator_of("id;SMILES;logP", ",", ["smiles", "logP"])
@@ -35,7 +35,7 @@ def separator_of(header: str, usual: str, wanted: Sequence[str]) -> str:
         cells = next(csv.reader([header], delimiter=separator), [])
         return len(folded & {cell.strip().casefold() for cell in cells}), len(cells)
 
-    return max([usual, *(other for other in SEPARATORS if other != usual)], key=fit)  # the first of equals
+    return max([usual, *(other for other in SEPARATORS if other != usual)], key=fit)  # the first one on ties
 
 
 def is_decimal_comma(cell: str) -> bool:
@@ -59,7 +59,7 @@ def is_decimal_point(cell: str) -> bool:
 
 
 def has_decimal_commas(cells: Iterable[str]) -> bool:
-    """Return whether numbers have decimal commas: at least one cell has one, and none has a decimal point.
+    """Return whether numbers have decimal commas: at least one cell does, and none has a decimal point.
 
     Examples:
         >>> has_decimal_commas(["1,5", "", "2"]), has_decimal_commas(["1,5", "2.5"]), has_decimal_commas(["1", "2"])
@@ -70,7 +70,7 @@ def has_decimal_commas(cells: Iterable[str]) -> bool:
 
 
 def point_for_comma(cell: str) -> str:
-    """Replace the decimal comma of a number by a point; leave any other cell as it is.
+    """Replace the decimal comma of a number by a point; leave any other cell unchanged.
 
     Examples:
         >>> point_for_comma("1,5"), point_for_comma("C,N")
@@ -80,7 +80,7 @@ def point_for_comma(cell: str) -> str:
 
 
 def find_column(source: object, header: Sequence[str], name: str) -> int | None:
-    """Return the index of the named column, or of the only one whose name differs in case; None where there is none.
+    """Return the index of the named column, or of the only one whose name differs in case; None if there is none.
 
     Examples:
         >>> find_column("a.csv", ["ID", "SMILES"], "smiles"), find_column("a.csv", ["y", "Y"], "Y")
@@ -100,7 +100,7 @@ def find_column(source: object, header: Sequence[str], name: str) -> int | None:
 
 
 def near(missing: Sequence[str], header: Sequence[str]) -> str:
-    """Suggest columns with names near those of missing ones, as a sentence; "" where there is none.
+    """Suggest columns with names similar to missing ones, as a sentence; "" if there are none.
 
     Examples:
         >>> near(["logp", "mass"], ["logP_exp", "weight"])

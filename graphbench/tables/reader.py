@@ -1,4 +1,4 @@
-"""Read tables of users in every format, some rows at a time, so that a file may be larger than memory."""
+"""Read users' tables in every format, some rows at a time, so that a file may be larger than memory."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from graphbench.tables.records import smiles_rows
 from graphbench.tables.text import PACKED, suffix_of
 from graphbench.tables.workbooks import WORKBOOK, check_workbook
 
-#: Suffixes of tables with named columns, and of those and files of molecules.
+#: Suffixes of tables with named columns, and of both these and files of molecules.
 TABLES = (*SEPARATED, *JSON_LINES, PARQUET, WORKBOOK)
 MOLECULES = (*TABLES, *LINES, *RECORDS)
 _SHOWN = 20  # columns that a message names
@@ -38,17 +38,17 @@ _SHOWN = 20  # columns that a message names
 
 @dataclass
 class Table:
-    """A table whose header is read; its rows can be read once.
+    """A table whose header has been read; its rows can be read once.
 
     Args:
-        source: of the table, for messages.
-        header: columns as the file names them.
-        places: wanted column -> its place.
-        read: takes a number of rows and yields parts of that size; for text with separators also which parts to read.
-        unit: of the numbers of rows, "line" or "row".
-        separator: of cells, in a text file.
+        source: name of the table, for messages.
+        header: columns as named in the file.
+        places: wanted column -> its position.
+        read: yields parts of a given number of rows; for text with separators, it also takes which parts to read.
+        unit: unit of the numbers of rows, "line" or "row".
+        separator: separator of cells in a text file.
         notes: differences from a plain file of its kind, in words.
-        records: the first column holds records of an SDF file.
+        records: whether the first column contains records of an SDF file.
     """
 
     source: str
@@ -62,24 +62,24 @@ class Table:
 
     @cached_property
     def names(self) -> list[str]:
-        """Columns of frames: those of the header, numbered where a name is blank or repeated."""
+        """Return the columns of frames: those of the header, numbered if a name is blank or repeated."""
         return distinct_names(self.header)
 
     def column(self, wanted: str) -> str:
-        """Return the name in frames of a wanted column."""
+        """Return the name of a wanted column in frames."""
         return self.names[self.places[wanted]]
 
     def parts(self, size: int, wanted: Callable[[int], bool] | None = None) -> Iterator[Rows]:
-        """Yield the rows in their order, `size` at a time.
+        """Yield the rows in order, `size` at a time.
 
-        `wanted` tells by the number of a part's first row whether its cells are read; in text with separators the rows
-        of other parts are counted alone, where no quote is near.
+        `wanted` receives the number of a part's first row and returns whether to read its cells. In text with
+        separators, rows of other parts are only counted, unless a quote is near.
         """
         return self.read(size, wanted) if wanted is not None and self.separator else self.read(size)
 
 
 def check_table(path: Path, formats: Sequence[str], what: str = "tables") -> str:
-    """Check the format of a file, which need not exist; return its suffix, without `.gz`.
+    """Check the format of a file, which need not exist, and return its suffix without `.gz`.
 
     Raises:
         BadInput: it has another suffix.
@@ -91,8 +91,7 @@ def check_table(path: Path, formats: Sequence[str], what: str = "tables") -> str
     if plain not in formats or (plain != suffix and plain in (PARQUET, WORKBOOK)):
         ending = f"a file that ends in {suffix!r}" if suffix else "a name without suffix"
         raise BadInput(
-            f"{path}: {what} are read from {', '.join(formats)} files, those of text also packed (.gz), not from "
-            f"{ending}."
+            f"{path}: {what} are read from {', '.join(formats)} files, text files also packed (.gz), not from {ending}."
         )
     check_workbook(path)
     return plain
@@ -109,12 +108,12 @@ def open_table(
     """Open a table and locate its columns by name; the only match in another case is accepted.
 
     `.csv`, `.tsv` and `.tab` have a header line, and commas, semicolons or tabs between cells; `.jsonl` and `.ndjson`
-    an object on each line; `.parquet` columns, the index of pandas among them; `.xlsx` columns on its first sheet.
+    an object on each line; `.parquet` has columns, including the index of pandas; `.xlsx` has them on its first sheet.
     `.smi`, `.smiles` and `.txt` have a SMILES and optionally a name (column `_Name`) on each line, unless the first
     line begins with the word `key`. `.sdf`, `.sd` and `.mol` have records, which become the column `key`, with names in
-    `_Name` and properties. Files of text may be packed (`.gz`), and in UTF-8 or UTF-16. Blank lines and rows of a sheet
-    are skipped. The column `key`, "" for tables that need none, and `others` are required; `optional` ones are located
-    if they exist. `formats` are suffixes that are accepted, and messages name the content `what`.
+    `_Name` and properties. Text files are in UTF-8 or UTF-16, maybe packed (`.gz`). Blank lines and blank rows of a
+    sheet are skipped. The column `key` ("" if none is needed) and `others` are required; `optional` ones are located if
+    they exist. `formats` are the accepted suffixes, and messages call the content `what`.
 
     Raises:
         BadInput: there is no such file, its format is unknown or broken, or a wanted column is missing or repeated.
@@ -132,9 +131,9 @@ def open_table(
     separator, header, read = open_format(path, suffix, key, [key] if key else optional, notes)
     if not header:
         raise BadInput(f"{path}: the file holds no {what}.")
-    is_record = suffix in RECORDS  # the first column is no property, whatever the names of properties
+    is_record = suffix in RECORDS  # the first column is not a property, whatever the properties are called
     places = {key: 0} if is_record else {}
-    # The key alone first: a training refuses a file with the words of a prediction
+    # Locate the key first, so that training refuses a file with the same words as prediction
     for names in ([key] if key else [], others):
         places |= _locate(path, header, [name for name in names if name not in places])
     candidates = {name: find_column(path, header, name) for name in optional}
@@ -144,7 +143,7 @@ def open_table(
     )
     renamed = [f"{name!r}" for name in distinct_names(header) if name not in header]
     if renamed:
-        notes.append(f"columns without a name of their own are called {', '.join(renamed)}")
+        notes.append(f"unnamed or repeated columns are called {', '.join(renamed)}")
     unit = "row" if suffix in (PARQUET, WORKBOOK) else "line"
     return Table(str(path), header, places, read, unit, separator, notes, is_record)
 
@@ -159,7 +158,7 @@ def lines_table(source: str, lines: Iterable[str], key: str) -> Table:
 
 
 def _locate(source: object, header: Sequence[str], wanted: Sequence[str]) -> dict[str, int]:
-    """Locate each wanted column; raise `BadInput` where one is missing or repeated."""
+    """Locate each wanted column; raise `BadInput` if one is missing or repeated."""
     places = {name: find_column(source, header, name) for name in wanted}
     if missing := [name for name, place in places.items() if place is None]:
         columns = ", ".join(map(repr, header[:_SHOWN])) + (", ..." if len(header) > _SHOWN else "")
@@ -169,14 +168,14 @@ def _locate(source: object, header: Sequence[str], wanted: Sequence[str]) -> dic
 
 
 def as_texts(column: pd.Series, strip: bool = True) -> list[str]:
-    """Convert the cells of a column to text, stripped by default; "" where a value is missing.
+    """Convert the cells of a column to text, stripped by default; "" for missing values.
 
     Examples:
         >>> as_texts(pd.Series([1.5, None])), as_texts(pd.Series([" CCO", ""], dtype=object))
         (['1.5', ''], ['CCO', ''])
     """
     values: Iterable[Any] = column
-    # As float32, whose text is "0.1": pyarrow hands out Python floats, of which the text is "0.10000000149011612".
+    # Use float32, whose text is "0.1": pyarrow returns Python floats, whose text is "0.10000000149011612".
     if str(column.dtype) in ("float[pyarrow]", "halffloat[pyarrow]"):
         values = column.astype(np.float32)
     texts = ["" if missing else str(cell) for cell, missing in zip(values, column.isna(), strict=True)]

@@ -1,4 +1,4 @@
-"""Parse text formats of chemistry to rows of cells: lines of SMILES, and records of structures with properties."""
+"""Parse chemical text formats into rows of cells: lines of SMILES, and records of structures with properties."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def smiles_and_name(line: str) -> tuple[str, str]:
 
 
 def smiles_rows(lines: Iterable[str], key: str) -> Iterator[tuple[int, list[str]]]:
-    """Yield (line, cells) of a SMILES file, the header first: that of the file, or `key` and `NAME`.
+    """Yield (line, cells) of a SMILES file, starting with the header: that of the file, or `key` and `NAME`.
 
     A header has `key` as its first word; blank lines are skipped.
 
@@ -54,7 +54,7 @@ def records(lines: Iterable[str], all_end: bool = False) -> Iterator[tuple[int, 
     """Yield (first line, lines) of each record of an SDF or MOL file, without the line that ends it.
 
     Raises:
-        ValueError: with `all_end`, the last record does not end; MOL files have no such line.
+        ValueError: with `all_end`, the last record has no such line; MOL files never have one.
     """
     first = 1
     record: list[str] = []
@@ -71,7 +71,7 @@ def records(lines: Iterable[str], all_end: bool = False) -> Iterator[tuple[int, 
 
 
 def property_names(lines: Iterable[str]) -> list[str]:
-    """List the names of the properties in an SDF file, in their order.
+    """List the names of the properties in an SDF file, in file order.
 
     Examples:
         >>> property_names(["mol", "M  END", ">  <logS>  (1)", "-3.3", "", "$$$$"])
@@ -89,6 +89,6 @@ def properties(lines: Sequence[str]) -> dict[str, str]:
             current = values.setdefault(match[1], [])
         elif current is not None and line.strip():
             current.append(line)
-        else:  # a blank line ends a value; what follows without a header of its own belongs to none
+        else:  # a blank line ends a value; text after it without a header is not part of any value
             current = None
     return {name: "\n".join(text).strip() for name, text in values.items()}

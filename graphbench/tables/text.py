@@ -1,4 +1,4 @@
-"""Open text files of users: plain or packed, in UTF-8 or UTF-16, with one message for other encodings."""
+"""Open users' text files, plain or packed, in UTF-8 or UTF-16, with one message for other encodings."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from graphbench.errors import BadInput
 
 PACKED = ".gz"
 _MARKS = {b"\xff\xfe\0\0": "utf-32", b"\0\0\xfe\xff": "utf-32", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
-_HEAD = 64  # bytes by which an encoding without a mark is recognised
+_HEAD = 64  # bytes from which an encoding without a mark is detected
 
 
 def suffix_of(path: Path) -> str:
@@ -30,7 +30,7 @@ def suffix_of(path: Path) -> str:
 
 
 def encoding_of(head: bytes) -> str:
-    """Detect the encoding of a text: UTF-16 and UTF-32 by their marks, UTF-16 by zeros beside ASCII, else UTF-8.
+    """Detect the encoding of a text: UTF-16 and UTF-32 by byte order mark, UTF-16 also by zero bytes, else UTF-8.
 
     Examples:
         >>> encoding_of("smiles".encode("utf-16")), encoding_of("smiles".encode("utf-16-be")), encoding_of(b"smiles")
@@ -40,10 +40,10 @@ def encoding_of(head: bytes) -> str:
     if marked is not None:
         return marked
     even, odd = head[:_HEAD:2], head[1:_HEAD:2]
-    # Every second byte of ASCII in UTF-16 is 0, which no text in UTF-8 holds.
+    # Every second byte of ASCII in UTF-16 is 0, which does not occur in UTF-8 text.
     if odd and not any(odd) and all(even):
         return "utf-16-le"
-    return "utf-16-be" if odd and not any(even) and all(odd) else "utf-8-sig"  # spreadsheets put a mark first
+    return "utf-16-be" if odd and not any(even) and all(odd) else "utf-8-sig"  # spreadsheets write a mark first
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""Many texts in little memory."""
+"""Store many texts in little memory."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 
 class Texts(Sequence[str]):
-    """A sequence of texts as one array of bytes: 8 bytes and its UTF-8 for each, where a `str` in a list has 57 more.
+    """A sequence of texts as one array of bytes: each takes 8 bytes and its UTF-8; a `str` in a list takes 57 more.
 
     Examples:
         >>> texts = Texts(["C", "CCO"])
@@ -27,23 +27,23 @@ class Texts(Sequence[str]):
 
     @classmethod
     def of_arrays(cls, data: np.ndarray, ptr: np.ndarray) -> Texts:
-        """Take the two arrays that `data` and `ptr` return, without a copy; nothing can be added then."""
+        """Use the two arrays that `data` and `ptr` return, without a copy; nothing can be added afterwards."""
         texts = cls()
         texts._bytes, texts._ends = data, ptr
         return texts
 
     @property
     def data(self) -> np.ndarray:
-        """All texts, one after the other, uint8 `[bytes]`."""
+        """Return all texts, one after the other, uint8 `[bytes]`."""
         return np.frombuffer(self._bytes, dtype=np.uint8) if len(self._bytes) else np.zeros(0, np.uint8)
 
     @property
     def ptr(self) -> np.ndarray:
-        """First byte of each text, and the end of the last, int64 `[texts + 1]`."""
+        """Return the first byte of each text, and the end of the last, int64 `[texts + 1]`."""
         return np.frombuffer(self._ends, dtype=np.int64)
 
     def extend(self, texts: Iterable[str]) -> None:
-        """Add texts behind the others."""
+        """Append texts."""
         for text in texts:
             self._bytes += text.encode("utf-8")
             self._ends.append(len(self._bytes))

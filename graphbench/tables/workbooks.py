@@ -20,12 +20,12 @@ WORKBOOK = ".xlsx"
 def check_workbook(path: Path) -> None:
     """Refuse a workbook without openpyxl, or one that unpacks to far more than its size, before it is opened.
 
-    A workbook is a zip archive: some hundred kilobytes can hold gigabytes of shared strings, all of which openpyxl
-    takes into memory.
+    A workbook is a zip archive: a few hundred kilobytes can contain gigabytes of shared strings, all of which openpyxl
+    loads into memory.
 
     Raises:
         MissingExtra: it is a workbook, and openpyxl is not installed.
-        CorruptData: it breaks the limits of archives.
+        CorruptData: it exceeds the limits of archives.
     """
     if path.suffix.lower() != WORKBOOK:
         return
@@ -36,20 +36,20 @@ def check_workbook(path: Path) -> None:
 
 
 def workbook_rows(path: Path, notes: list[str]) -> Generator[tuple[int, list[str]], None, None]:
-    """Yield (number of the row, cells) of every row that is not blank; all at least as wide as the first one.
+    """Yield (row number, cells) of every row that is not blank; each is at least as wide as the first one.
 
-    Numbers are written as Python writes them, formulas as their saved values (as they are in a file of a program that
+    Numbers are written as Python writes them, formulas as their saved values (or unchanged, in a file of a program that
     saves none), and empty cells as "".
 
     Args:
         path: the file; one row at a time is in memory.
-        notes: receives a sentence where there are other sheets.
+        notes: receives a sentence if there are other sheets.
     """
     check_workbook(path)
     import openpyxl  # an extra
 
     try:
-        # Sheets are parsed while their rows are read, so a damaged one raises in the midst of them.
+        # Sheets are parsed while their rows are read, so a damaged one raises an error in the middle of the rows.
         with contextlib.closing(openpyxl.load_workbook(path, read_only=True, data_only=True)) as book:
             sheet = book.worksheets[0]
             if len(book.worksheets) > 1:
@@ -64,12 +64,12 @@ def workbook_rows(path: Path, notes: list[str]) -> Generator[tuple[int, list[str
                 if any(cells):
                     width = width or len(cells)
                     yield number, cells + [""] * (width - len(cells))
-    except Exception as error:  # openpyxl raises whatever the altered XML leads it to, also an AttributeError
+    except Exception as error:  # altered XML can make openpyxl raise anything, even an AttributeError
         raise BadInput(f"{path}: not a workbook that openpyxl can read ({error}).") from error
 
 
 def _has_formulas(path: Path) -> bool:
-    """Tell whether a sheet of the workbook has a formula, `<f>` or `<f ...>` in its XML."""
+    """Return whether a sheet of the workbook has a formula, `<f>` or `<f ...>` in its XML."""
     with zipfile.ZipFile(path) as archive:
         for name in archive.namelist():
             if name.startswith("xl/worksheets/"):
@@ -83,9 +83,9 @@ def _has_formulas(path: Path) -> bool:
 
 
 def _with_formulas(path: Path, sheet: Any) -> Iterator[list[Any]]:
-    """Yield the values of each row, and in the place of a formula without a saved one the formula itself.
+    """Yield the values of each row; a formula without a saved value is yielded itself.
 
-    Left empty it would be a missing value. A formula whose result is an empty text has that saved, in a cell of text.
+    Left empty, it would be a missing value. A formula whose result is an empty text has that saved in a text cell.
     """
     import openpyxl
 
@@ -94,7 +94,7 @@ def _with_formulas(path: Path, sheet: Any) -> Iterator[list[Any]]:
         written.reset_dimensions()
         for saved, cells in zip(sheet.iter_rows(), written.iter_rows(), strict=True):
             yield [
-                getattr(cell.value, "text", cell.value)  # of a range of cells it is an object with the text
+                getattr(cell.value, "text", cell.value)  # for a range of cells it is an object with the text
                 if one.value is None and one.data_type == "n" and cell.data_type == "f"
                 else one.value
                 for one, cell in zip(saved, cells, strict=True)

@@ -1,4 +1,4 @@
-"""Tests for authors of plug-ins: contracts to inherit and tiny data that fits any specification.
+"""Tests for authors of plug-ins: contracts to inherit, and tiny data for any specification.
 
     from graphbench.testing import ArchitectureContract
 

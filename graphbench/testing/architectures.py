@@ -1,8 +1,8 @@
-"""Test the contract of architectures by a class to inherit.
+"""Test the contract of architectures with a class to inherit.
 
-A graph must get the same answer whatever the order of its nodes and edges and the rest of its batch, traced or not, and
-the model must train in every precision that a trainer offers. Answers are compared in float64, so that a difference is
-an error and not rounding.
+The output for a graph must not depend on the order of its nodes and edges, the rest of its batch, or tracing, and the
+model must train in every precision that a trainer offers. Outputs are compared in float64, so that a difference is an
+error and not rounding.
 """
 
 from __future__ import annotations
@@ -49,15 +49,15 @@ class ArchitectureContract(ModelCase):
     tiny specification that it accepts.
     """
 
-    #: Patterns of parameter names that may stay without gradient, such as "layers.3.edge_norm.*".
+    #: Patterns of parameter names that may have no gradient, such as "layers.3.edge_norm.*".
     without_gradient: ClassVar[tuple[str, ...]] = ()
-    #: Why results may depend on node order alone, such as draws that are equivariant in expectation; else "".
+    #: Why results may depend only on node order, such as draws that are equivariant in expectation; else "".
     random_order: ClassVar[str] = ""
     #: Why results may depend on the order in which edges are listed, such as weights that belong to edges; else "".
     numbered_edges: ClassVar[str] = ""
-    #: Launches of a training step on a card, counted on a pretended one; None for any number. Only ever lowered.
+    #: Kernel launches of a training step on a GPU, counted on a pretended one; None for any number. Only ever lowered.
     most_launches: ClassVar[int | None] = None
-    #: Times that a step waits for the card; models that wait say why in `waits_for_device`. Only ever lowered.
+    #: Times that a step waits for the GPU; models that wait explain it in `waits_for_device`. Only ever lowered.
     most_waits: ClassVar[int] = 0
     #: Why a step cannot run on Apple's GPUs, which have no float64 (see `graphbench.contracts.devices`); else "".
     not_on_apple: ClassVar[str] = ""
@@ -73,7 +73,7 @@ class ArchitectureContract(ModelCase):
             assert option.default is not option.empty, f"option {option.name} has no default"
 
     def test_numbers_out_of_range_are_refused_by_name(self) -> None:
-        """A number that no model can have is refused with `BadInput` that names its option, by no other error."""
+        """A number that no model can have is refused with a `BadInput` that names the option, not another error."""
         spec, options = self._model().spec, inspect.signature(self.architecture).parameters
         for name, option in options.items():
             kinds = set(re.findall(r"\w+", str(option.annotation)))
@@ -87,22 +87,22 @@ class ArchitectureContract(ModelCase):
                     assert name in message, f"{name}={value} is refused without its name: {message}"
                 except Exception as error:
                     raise AssertionError(
-                        f"{name}={value} is no BadInput, but {type(error).__name__}: {error}"
+                        f"{name}={value} raises no BadInput, but {type(error).__name__}: {error}"
                     ) from error
 
     def test_representation_has_the_promised_shapes(self) -> None:
-        """`node [num_nodes, dim]`, and the optional parts likewise; all finite."""
+        """`node [num_nodes, dim]` and the optional parts have their shapes, and all values are finite."""
         model = self._model()
         batch = make_batch(model, tiny_table(model.spec))
         check_representation(model(batch), batch, model.dim, model.edge_dim)
 
     def test_every_task_and_feature_kind_works_or_is_refused(self) -> None:
-        """A specification is either refused with `BadInput` by the constructor or gives right shapes."""
+        """The constructor either refuses a specification with `BadInput`, or the model gives correct shapes."""
         taken = self.taken_specifications()
         assert any(taken.values()), "the constructor refuses every tiny specification with BadInput"
 
     def test_batches_of_the_loader_give_the_same(self) -> None:
-        """A batch that has been through `precompute` answers as one that has not."""
+        """A batch that has been through `precompute` gives the same outputs as one that has not."""
         model = self._model()
         if not model.precomputes:
             raise SkipTest("the model precomputes nothing")
@@ -112,7 +112,7 @@ class ArchitectureContract(ModelCase):
         self._assert_same_outputs(model, loaded, batch, "a batch of the loader")
 
     def test_edges_can_be_predicted(self) -> None:
-        """A head for edges gives a finite row for each; with symmetric targets the same one in both directions."""
+        """A head for edges gives a finite row for each; with symmetric targets both directions get the same row."""
         tasks: tuple[TaskName, ...] = ("edge-classification", "edge-regression")
         for task in tasks:
             undirected = (replace(tiny_spec(task, kind), extra={"edges": "undirected"}) for kind in FEATURE_KINDS)
@@ -134,7 +134,7 @@ class ArchitectureContract(ModelCase):
             check_gradients(model)
 
     def test_node_order_does_not_matter(self) -> None:
-        """Node outputs move with the nodes; graph outputs stay."""
+        """Node outputs move with the nodes; graph outputs do not change."""
         self._skip_if_random()
         if self.random_order:
             raise SkipTest(self.random_order)
@@ -147,12 +147,12 @@ class ArchitectureContract(ModelCase):
         self._assert_same_by_graph(actual, expected, "node", "another node order")
 
     def test_edge_order_does_not_matter(self) -> None:
-        """The order in which a benchmark lists the edges of a graph is no property of the graph."""
+        """The order in which a benchmark lists the edges of a graph is not a property of the graph."""
         self._skip_if_random()
         if self.numbered_edges:
             raise SkipTest(self.numbered_edges)
         model = self._model()
-        # Sizes with several shortest paths between nodes, so that a choice among equals would show.
+        # Sizes with several shortest paths between nodes, so that a choice among equal paths would show.
         table = tiny_table(model.spec, sizes=[6, 12, 9, 1])
         moved, origin = permute_edges(table)
         batch, shuffled = make_batch(model, table), make_batch(model, moved)
@@ -163,14 +163,14 @@ class ArchitectureContract(ModelCase):
         self._assert_same_by_graph(actual, expected, "edge", "another order of edges")
 
     def test_batch_mates_do_not_matter(self) -> None:
-        """A graph gets the same answer alone and beside others."""
+        """A graph gets the same outputs alone and in a batch with others."""
         self._skip_if_random()
         model = self._model()
         table = encode(tiny_table(model.spec), model.required_encodings())
         self._compare_with_alone(model, table)
 
     def test_loaders_of_pyg_give_the_same(self) -> None:
-        """Graphs encoded one by one and put together by PyG's loader answer as a `GraphBatch` of them, and alone."""
+        """Graphs that are encoded one by one and batched by PyG's loader give the outputs of a `GraphBatch`."""
         spec = self._model().spec
         torch.manual_seed(0)
         model = self.make_model(spec).eval()
@@ -187,7 +187,7 @@ class ArchitectureContract(ModelCase):
         self._assert_same_outputs(model, add_encodings(graphs[1], model), table.batch([1]), "a single Data")
 
     def test_padding_does_not_matter(self) -> None:
-        """A small graph gets the same answer beside one several times its size, and beside a single node."""
+        """A small graph gets the same outputs in a batch with one several times its size, and with a single node."""
         self._skip_if_random()
         model = self._model()
         table = encode(tiny_table(model.spec, sizes=[4, 24, 1]), model.required_encodings())
@@ -199,7 +199,7 @@ class ArchitectureContract(ModelCase):
         model = self._model()
         batch = make_batch(model, tiny_table(model.spec, sizes=[4, 21, 1]))
         weights, gradients = [weight for weight in model.parameters() if weight.requires_grad], []
-        # A block for all, one for each size, and sizes rounded up as on a card.
+        # One block for all, one per size, and sizes rounded up as on a GPU.
         for cost, exact_on in ((math.inf, {"cpu"}), (0, {"cpu"}), (math.inf, set())):
             with patch.multiple(size_blocks, BLOCK_COST=cost, EXACT_ON=exact_on):
                 outputs = [*parts(model(batch)).values()]
@@ -213,11 +213,11 @@ class ArchitectureContract(ModelCase):
                 self._assert_close(rounded / unit, whole / unit, "outputs or gradients with rounded sizes and without")
 
     def test_node_steps_give_what_forward_gives(self) -> None:
-        """Steps over blocks of a few nodes represent every node as `forward` does from the whole graph."""
+        """Steps over blocks of a few nodes give the node representations of `forward` on the whole graph."""
         self._compare_by_node_steps()
 
     def test_smallest_graphs_work(self) -> None:
-        """Graphs of one node and graphs without edges, alone and as a whole batch, in training mode too."""
+        """Graphs of one node and graphs without edges work, alone and as a whole batch, also in training mode."""
         model = self._model()
         for sizes, edges in (([1], True), ([1, 1, 1], True), ([3, 1, 4], False)):
             batch = make_batch(model, tiny_table(model.spec, sizes=sizes, edges=edges))
@@ -241,12 +241,12 @@ class ArchitectureContract(ModelCase):
         check_gradients(model)
 
     def test_evaluation_repeats_and_leaves_the_batch_alone(self) -> None:
-        """Two passes in eval mode agree to the last bit, and the batch holds what it held before."""
+        """Two passes in evaluation mode are bitwise equal, and the batch is not changed."""
         model = self._model()
         batch = make_batch(model, tiny_table(model.spec))
         original = batch.clone()
         first = model(batch)
-        for key in original.keys():  # noqa: SIM118 - PyG's Data is no mapping
+        for key in original.keys():  # noqa: SIM118 - PyG's Data is not a mapping
             same = torch.equal if isinstance(batch[key], Tensor) else operator.eq
             assert same(batch[key], original[key]), f"forward changed batch.{key}"
         second = model(batch)
@@ -254,7 +254,7 @@ class ArchitectureContract(ModelCase):
             assert torch.equal(tensor, parts(second)[name]), f"two evaluations differ in {name}"
 
     def test_required_encodings_can_be_computed(self) -> None:
-        """Each is an `Encoding` with JSON parameters, and its fields reach the batch."""
+        """Each is an `Encoding` with JSON parameters, and its fields are in the batch."""
         model = self._model()
         batch = make_batch(model, tiny_table(model.spec))
         for encoding in model.required_encodings():
@@ -270,14 +270,14 @@ class ArchitectureContract(ModelCase):
         buffer = io.BytesIO()
         torch.save(model.state_dict(), buffer)
         buffer.seek(0)
-        # Another seed: weights that were never loaded would show.
+        # Another seed, so that weights that were not loaded would show.
         fresh = self._model(seed=1)
         fresh.load_state_dict(torch.load(buffer, weights_only=True))
         for name, tensor in parts(model(batch)).items():
             assert torch.equal(tensor, parts(fresh(batch))[name]), f"{name} outputs differ after loading"
 
     def test_trains_in_32_true(self) -> None:
-        """Two steps in float32, by Lightning's trainer, with finite losses, gradients and weights."""
+        """Two steps in float32, with Lightning's trainer, have finite losses, gradients and weights."""
         self._train("32-true")
 
     def test_trains_in_64_true(self) -> None:
@@ -285,7 +285,7 @@ class ArchitectureContract(ModelCase):
         self._train("64-true")
 
     def test_trains_in_bf16_true(self) -> None:
-        """Two steps with weights in bfloat16; features of the batch come in float32."""
+        """Two steps with weights in bfloat16; features of the batch are float32."""
         self._train("bf16-true")
 
     def test_trains_in_bf16_mixed(self) -> None:
@@ -293,7 +293,7 @@ class ArchitectureContract(ModelCase):
         self._train("bf16-mixed")
 
     def test_trains_in_16_mixed(self) -> None:
-        """Two steps under float16 autocast, where the CPU has kernels for all that the model does."""
+        """Two steps under float16 autocast, if the CPU has kernels for all of the model's operations."""
         try:
             self._train("16-mixed")
         except (NotImplementedError, RuntimeError) as error:
@@ -302,7 +302,7 @@ class ArchitectureContract(ModelCase):
             raise SkipTest(f"this CPU cannot: {error}") from error
 
     def test_cuda_agrees_with_cpu(self) -> None:
-        """The same outputs on both devices."""
+        """The outputs on both devices are equal."""
         if not torch.cuda.is_available():
             raise SkipTest("no CUDA device")
         self._skip_if_random()
@@ -313,7 +313,7 @@ class ArchitectureContract(ModelCase):
             self._assert_close(tensor.cpu(), expected[name], f"{name} outputs on CUDA and CPU")
 
     def test_a_step_reads_nothing_from_its_device(self) -> None:
-        """Unless the model says why in `waits_for_device`: what a program needs to know are shapes."""
+        """A step reads no numbers from its device, only shapes, unless `waits_for_device` explains why."""
         model = self._model().train()
         if model.waits_for_device:
             raise SkipTest(model.waits_for_device)
@@ -321,7 +321,7 @@ class ArchitectureContract(ModelCase):
         check_reads_nothing(model, batch, loss_of)
 
     def test_a_step_stays_within_its_budget(self) -> None:
-        """A step on a pretended card mixes no devices, waits and launches at most as often as the class allows."""
+        """A step on a pretended GPU mixes no devices, and waits and launches at most as often as the class allows."""
         counted = self._counted_step()
         assert not counted["failed"], f"a step on a pretended card failed:\n{counted['failed']}"
         check_budget("most_waits", self.most_waits, counted["waits"])
@@ -329,7 +329,7 @@ class ArchitectureContract(ModelCase):
             check_budget("most_launches", self.most_launches, counted["launches"])
 
     def test_a_step_runs_on_an_apple_gpu(self) -> None:
-        """Nothing in a step needs float64, or an operation that PyTorch has no Metal kernel for."""
+        """Nothing in a step needs float64, or an operation for which PyTorch has no Metal kernel."""
         if self.not_on_apple:
             raise SkipTest(self.not_on_apple)
         failed = self._counted_step()["failed_on_apple"]
@@ -340,11 +340,11 @@ class ArchitectureContract(ModelCase):
         in_file = getattr(sys.modules.get(cls.__module__), cls.__qualname__, None) is cls
         counted = counted_steps(inspect.getfile(cls)).get(cls.__qualname__) if in_file else None
         if counted is None:
-            raise SkipTest("the process that counts finds classes of a file alone, and without what a fixture sets")
+            raise SkipTest("the counting process finds only classes defined in a file, without values of fixtures")
         return counted
 
     def test_traces_describe_the_layers(self) -> None:
-        """Traces have the shapes that `LayerTrace` documents, and listening changes no output."""
+        """Traces have the shapes that `LayerTrace` documents, and recording changes no output."""
         model = self._model()
         if not any(isinstance(module, Traced) for module in model.modules()):
             raise SkipTest("the model has no layer that can be traced")
@@ -353,14 +353,14 @@ class ArchitectureContract(ModelCase):
         with record(model) as traces:
             watched = model(batch)
         for name, tensor in parts(silent).items():
-            self._assert_close(parts(watched)[name], tensor, f"{name} outputs while somebody listens")
+            self._assert_close(parts(watched)[name], tensor, f"{name} outputs with and without a recorder")
         assert traces, "a model with traced layers recorded nothing"
         for trace in traces:
             check_trace(trace, batch)
             assert trace.input is None or trace.input.requires_grad, f"the input in a trace of {trace.name} is detached"
         before = len(traces)
         model(batch)
-        assert len(traces) == before, "a layer goes on recording after its listener left"
+        assert len(traces) == before, "a layer still records after its recorder was removed"
 
     # -- budgets -------------------------------------------------------------------------------------------------
 
@@ -368,7 +368,7 @@ class ArchitectureContract(ModelCase):
         """Count the waits and launches of a training step, in a process that runs nothing else.
 
         Args:
-            count: counts the step of a model on a batch; by default on the pretended card.
+            count: counts the step of a model on a batch; by default on the pretended GPU.
         """
         model = self._model().float()
         table = encode(tiny_table(model.spec), model.required_encodings())
@@ -376,10 +376,10 @@ class ArchitectureContract(ModelCase):
 
 
 def check_architecture(architecture: type[Architecture], **options: Any) -> list[str]:
-    """Run the whole contract on a class, say in a notebook.
+    """Run the whole contract on a class, for example in a notebook.
 
     Returns:
-        Names of the checks that passed; those that do not apply are left out.
+        Names of the checks that passed, without those that do not apply.
 
     Raises:
         AssertionError: a check failed; the message says what differs.

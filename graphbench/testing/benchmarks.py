@@ -1,4 +1,4 @@
-"""The contract of benchmarks, as a test class to inherit: the data are what the specification says."""
+"""The contract of benchmarks, as a test class to inherit: the data must match the specification."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from graphbench.training.tasks import build_task
 class BenchmarkContract:
     """Tests that every benchmark must pass; subclass it in a test module and define `make_benchmark`."""
 
-    #: Whether the benchmark under test holds all its data, so that split sizes must be those of the specification.
+    #: Whether the benchmark under test has all its data, so that split sizes must be those of the specification.
     complete: ClassVar[bool] = False
-    #: Whether the test has given the class another specification than its own, for files smaller than the real ones.
+    #: Whether the test has replaced the specification of the class, for files smaller than the real ones.
     reduced: ClassVar[bool] = False
 
     @abstractmethod
     def make_benchmark(self) -> Benchmark:
-        """Make the benchmark, small enough for a test, with its files in a temporary folder."""
+        """Create the benchmark, small enough for a test, with its files in a temporary folder."""
 
     def test_specification_is_sound(self) -> None:
-        """It bears the class's name, and its task knows its loss and metric."""
+        """It has the name of the class, and its task supports its loss and metric."""
         benchmark = self.make_benchmark()
         spec = benchmark.spec
         assert spec.name == type(benchmark).__name__, f"spec.name is {spec.name!r}"
@@ -40,14 +40,14 @@ class BenchmarkContract:
         assert len(spec.target_units) in (0, spec.num_targets), f"{len(spec.target_units)} target_units"
 
     def test_listed_specification_is_the_real_one(self) -> None:
-        """Compare what `graphbench list` finds with the class."""
+        """The specification found by `graphbench list` is that of the class."""
         if self.reduced:
             raise SkipTest("the specification of the real files is not under test here")
         benchmark = self.make_benchmark()
         record = registry.benchmarks().get(type(benchmark).__name__)
         declared = getattr(type(benchmark), "spec", None)
         if record is not None and isinstance(declared, BenchmarkSpec):
-            assert record.spec == declared, "another specification stands in the module specs"
+            assert record.spec == declared, "the module specs has another specification"
 
     def test_batches_match_the_specification(self) -> None:
         """Every batch of every split, see `check_batch`."""
@@ -59,7 +59,7 @@ class BenchmarkContract:
                 check_batch(benchmark.spec, batch)
 
     def test_splits_have_their_sizes(self) -> None:
-        """Every graph of a split comes once; as many as the specification says where the data are complete."""
+        """Every graph of a split occurs once; there are as many as specified if the data are complete."""
         benchmark = self._opened()
         sizes = []
         for split in SPLITS:
@@ -89,10 +89,10 @@ def _batches(benchmark: Benchmark, split: str) -> Iterator[GraphBatch]:
 
 
 def check_batch(spec: BenchmarkSpec, batch: GraphBatch) -> None:
-    """Check that a batch holds what its specification promises, and nothing that it denies.
+    """Check that a batch has what its specification promises, and nothing that it excludes.
 
     Raises:
-        AssertionError: with what was expected and what came.
+        AssertionError: says what was expected and what was found.
     """
     num_nodes, num_edges = int(batch.num_nodes), batch.edge_index.shape[1]
     sizes = batch.ptr.diff()
@@ -131,9 +131,9 @@ def _check_dense(batch: GraphBatch, name: str, rows: int, width: int) -> None:
 
 
 def _check_target(spec: BenchmarkSpec, batch: GraphBatch) -> None:
-    """Classes `[rows, 1]` (or `[rows]`), targets `[rows, num_targets]` with NaN where unknown."""
+    """Check classes `[rows, 1]` (or `[rows]`), or targets `[rows, num_targets]` with NaN where unknown."""
     y: Tensor | None = batch.get("y")
-    if spec.kind in ("ranking", "recovery"):  # what they predict is not in `y`
+    if spec.kind in ("ranking", "recovery"):  # their targets are not in `y`
         return
     assert y is not None, "the batch has no y"
     if spec.num_classes is not None:

@@ -1,8 +1,8 @@
-"""A whole training step on the pretended card: its waits and launches, which contracts hold against a budget.
+"""Count waits and launches of a whole training step on the pretended GPU, for contracts to compare with a budget.
 
-PyTorch learns of a device once per process, before its first backward pass. So the steps of all classes of a test file
-are counted in one process of their own, forked from one that has imported PyTorch and computed nothing.
-`python -m graphbench.testing.budget FILE` prints them as JSON.
+A device can be registered with PyTorch only once per process, before its first backward pass. So the steps of all
+classes in a test file are counted in a separate process, forked from one that has imported PyTorch and computed
+nothing. `python -m graphbench.testing.budget FILE` prints them as JSON.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from graphbench.nn import HeadConfig
 from graphbench.testing.pretend import Work, counted_work, on_pretended_device
 from graphbench.training.tasks import build_task
 
-#: A budget is lowered when a step takes less than this share of it; versions of torch differ by less.
+#: A budget must be lowered if a step uses less than this share of it; torch versions differ by less.
 _SLACK = 0.8
 
 
@@ -36,10 +36,10 @@ _SLACK = 0.8
 def counted_steps(file: str) -> dict[str, Any]:
     """Count one training step for every architecture contract that a test file defines, by the name of the class.
 
-    `waits` and `launches` are each line or operation -> how often; `failed` is the traceback of a step that failed on
-    the device, as where a tensor was left on the CPU, and `failed_on_apple` that of one on an Apple GPU, else "".
+    `waits` and `launches` map a line or operation to a count; `failed` is the traceback of a step that failed on the
+    device, for example because a tensor was on the CPU, and `failed_on_apple` that of a step on an Apple GPU, else "".
     """
-    can_fork = "forkserver" in multiprocessing.get_all_start_methods()  # everywhere but on Windows
+    can_fork = "forkserver" in multiprocessing.get_all_start_methods()  # everywhere except on Windows
     processes = multiprocessing.get_context("forkserver" if can_fork else "spawn")
     if can_fork:
         processes.set_forkserver_preload(["graphbench.testing.budget"])
@@ -54,8 +54,8 @@ def _count_file(file: str) -> dict[str, Any]:
 def step_work(model: Architecture, batch: GraphBatch, apple: bool = False) -> Work:
     """Count the work of one step: model, head, loss, backward pass, clipping and AdamW.
 
-    The step runs twice, and the second one is counted: in the first one, state is made that stays. The model, in
-    float32, is moved to the pretended card, or to a pretended Apple GPU.
+    The step runs twice, and the second run is counted: the first one creates persistent state. The model, in
+    float32, is moved to the pretended GPU, or to a pretended Apple GPU.
     """
     with on_pretended_device(apple) as device:
         step = make_step(model, batch, device)
@@ -66,7 +66,7 @@ def step_work(model: Architecture, batch: GraphBatch, apple: bool = False) -> Wo
 
 
 def make_step(model: Architecture, batch: GraphBatch, device: torch.device) -> Callable[[], None]:
-    """Return a training step of a model on a batch, both of which are moved to the device."""
+    """Return a training step of a model on a batch; both are moved to the device."""
     task = build_task(model.spec, model.dim, HeadConfig(), edge_dim=model.edge_dim)
     parts = nn.ModuleList([model, task]).train().to(device)
     optimizer = torch.optim.AdamW(parts.parameters(), lr=1e-3, fused=True)
@@ -82,7 +82,7 @@ def make_step(model: Architecture, batch: GraphBatch, device: torch.device) -> C
 
 
 def check_budget(name: str, most: int, counts: Mapping[str, int]) -> None:
-    """Check that what was counted is at most what a class allows, and not much less."""
+    """Check that the total count is at most what a class allows, and not much less."""
     total = sum(counts.values())
     listed = "".join(f"\n  {count} x {what}" for what, count in Counter(counts).most_common(20))
     assert total <= most, f"{name} is {most}, but a step has {total}:{listed}"
@@ -103,7 +103,7 @@ def _tried(count: Callable[[], Work]) -> tuple[Work, str]:
 
 
 def _is_whole(contract: type) -> bool:
-    """Tell whether a class has all that its bases declare; a fixture may set the rest of others, test by test."""
+    """Tell whether a class has all attributes that its bases declare; in others a fixture may set them per test."""
     declared = {name for base in contract.__mro__ for name in inspect.get_annotations(base)}
     return all(hasattr(contract, name) for name in declared)
 
@@ -111,7 +111,7 @@ def _is_whole(contract: type) -> bool:
 def contracts_of(file: Path) -> list[type]:
     """Import a test file and return the architecture contracts that it defines."""
     name = f"budget_of_{file.stem}"
-    # Test files may import helpers that lie beside them, as they can under pytest.
+    # Test files may import helpers in the same folder, as with pytest.
     sys.path.insert(0, str(file.parent))
     spec = importlib.util.spec_from_file_location(name, file)
     assert spec is not None

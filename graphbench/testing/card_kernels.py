@@ -1,6 +1,6 @@
-"""Attention as a card computes it, by one kernel where the processor takes several operations.
+"""Attention as a GPU computes it, with one kernel where the CPU needs several operations.
 
-The pretended card computes its numbers by these operations, and counts the launches of the card.
+The pretended GPU computes its numbers with these operations, and counts the launches of a real GPU.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 _FORWARD, _BACKWARD = "_scaled_dot_product_efficient_attention", "_scaled_dot_product_efficient_attention_backward"
-#: Bytes that rows of heads are a multiple of where efficient attention takes them, `sdp_utils.cpp` of torch.
+#: Efficient attention accepts heads whose rows are a multiple of these bytes, see `sdp_utils.cpp` of torch.
 _ALIGNED = 16
 _COPY_FIRST = {"index_copy", "scatter_add"}
 
@@ -27,10 +27,10 @@ def attend(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Tensor:
-    """As `scaled_dot_product_attention` on a card: by efficient attention, which keeps no weights, where it fits.
+    """Compute `scaled_dot_product_attention` like a GPU: by efficient attention, which keeps no weights, if it fits.
 
-    It takes every type but float64, and copies biases whose rows are no multiple of 8 wide. Where it does not take
-    widths of heads, or `sdpa_kernel` forbids it, the formula is computed.
+    It accepts every dtype except float64, and copies biases whose width is not a multiple of 8. If it does not accept
+    the width of heads, or `sdpa_kernel` forbids it, the explicit formula is computed.
     """
     if not _fits_efficient(query, key, value):
         options = {"scale": scale, "enable_gqa": enable_gqa}
@@ -42,24 +42,24 @@ def attend(
         width = key.shape[-2]
         attn_mask = F.pad(attn_mask, (0, -width % 8))[..., :width] if width % 8 else attn_mask
         attn_mask = attn_mask.expand(*query.shape[:-1], width)
-    # Sums for the backward pass are kept by the kernel only where there will be one.
+    # The kernel keeps sums for the backward pass only if there will be one.
     keeps = any(tensor.requires_grad for tensor in (query, key, value))
     efficient = torch.ops.aten._scaled_dot_product_efficient_attention
     return efficient(query, key, value, attn_mask, keeps, dropout_p, is_causal, scale=scale)[0]
 
 
 def _fits_efficient(query: Tensor, key: Tensor, value: Tensor) -> bool:
-    """Tell whether the dispatcher of torch chooses efficient attention."""
+    """Tell whether torch's dispatcher chooses efficient attention."""
     widths = query.shape[-1], key.shape[-1], value.shape[-1]
     fits = query.dtype != torch.float64 and all(width * query.itemsize % _ALIGNED == 0 for width in widths)
     return fits and query.dim() == 4 and torch.backends.cuda.mem_efficient_sdp_enabled()
 
 
 def count_launches(name: str, args: Any) -> int:
-    """Return the kernels that a card launches for an operation, named without its namespace: one, unless counted here.
+    """Return the number of kernels that a GPU launches for an operation, named without its namespace; one by default.
 
-    Rows that are added or copied into a new tensor come after a copy of it. The gradient of efficient attention is one
-    kernel in half precision. In float32 three others come before it, which multiply, sum and copy
+    Adding or copying rows into a new tensor first copies the tensor. The gradient of efficient attention is one
+    kernel in half precision. In float32 three other kernels precede it, which multiply, sum and copy
     (`kKernelComputesDelta` in `kernel_backward.h`, and `attention_backward.cu` of torch 2.13).
 
     Examples:
@@ -72,7 +72,7 @@ def count_launches(name: str, args: Any) -> int:
 
 
 def by_processor(name: str, func: Any) -> Any:
-    """Return an operation's form for the processor: fused attention has none there."""
+    """Return an operation's CPU implementation: torch has none for fused attention."""
     return {_FORWARD: _efficient, _BACKWARD: _attention_gradients}.get(name, func)
 
 
@@ -86,8 +86,8 @@ def _efficient(
     is_causal: bool = False,
     scale: float | None = None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """As `_scaled_dot_product_efficient_attention`; the sums, which the gradient here needs not, stay empty."""
-    # The backward pass draws the mask of dropout again from this seed.
+    """Like `_scaled_dot_product_efficient_attention`; the sums, which the gradient here does not need, stay empty."""
+    # The backward pass draws the dropout mask again from this seed.
     seed = torch.randint(1 << 31, ())
     weights, factors, _ = _weights(query, key, bias, seed, dropout, is_causal, scale)
     out = (weights * factors).to(value.dtype) @ value
@@ -110,7 +110,7 @@ def _attention_gradients(
     is_causal: bool = False,
     scale: float | None = None,
 ) -> tuple[Tensor | None, ...]:
-    """As `_scaled_dot_product_efficient_attention_backward`."""
+    """Like `_scaled_dot_product_efficient_attention_backward`."""
     weights, factors, scale = _weights(query, key, bias, seed, dropout, is_causal, scale)
     of_weights = factors * (upstream @ value.transpose(-1, -2))
     # The gradient of softmax: w (g - sum g w) along each row.
@@ -124,7 +124,7 @@ def _attention_gradients(
 def _weights(
     query: Tensor, key: Tensor, bias: Tensor | None, seed: Tensor, dropout: float, is_causal: bool, scale: float | None
 ) -> tuple[Tensor, Tensor | float, float]:
-    """Return the weights, what dropout multiplies them with, and the scale of the logits."""
+    """Return the weights, the factors of dropout, and the scale of the logits."""
     scale = query.shape[-1] ** -0.5 if scale is None else scale
     logits = scale * query @ key.transpose(-1, -2)
     logits = logits if bias is None else logits + bias
@@ -138,5 +138,5 @@ def _weights(
 
 
 def _as_rows(heads: Tensor) -> Tensor:
-    """Lay heads `[B, H, N, d]` out side by side, as the kernel does."""
+    """Store heads `[B, H, N, d]` side by side in memory, like the kernel."""
     return heads.transpose(1, 2).contiguous().transpose(1, 2)

@@ -1,4 +1,4 @@
-"""Kernels of packages on the pretended card: an operation that has one is counted by the launches of the kernel."""
+"""Kernels of packages on the pretended GPU: an operation with a kernel counts as the launches of the kernel."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from graphbench.testing.pretend import PretendedTensor
 
 @contextlib.contextmanager
 def counted_as_kernels(launches: Mapping[str, tuple[int, int]]) -> Iterator[None]:
-    """Count operations as kernels within the block; their numbers are those of the plain forms.
+    """Count operations as kernels within the block; their numbers are computed by the plain forms.
 
-    `launches` has for each, as torch's dispatcher calls it, those of its kernels in the forward pass, and of those that
-    compute all gradients.
+    `launches` maps each operation's name in torch's dispatcher to the launches of its kernels in the forward pass, and
+    those of the kernels that compute all gradients.
 
     Examples:
         >>> from graphbench.nn import sum_neighbours
@@ -48,7 +48,7 @@ def _as_kernel(name: str, counts: tuple[int, int], *args: Any, **kwargs: Any) ->
 
 
 class _Kernel(torch.autograd.Function):
-    """An operation on the processor's numbers, and its gradients by autograd."""
+    """An operation on the CPU's numbers, with gradients by autograd."""
 
     @staticmethod
     def forward(ctx: Any, name: str, counts: tuple[int, int], structure: Any, *leaves: Any) -> Any:
@@ -58,7 +58,7 @@ class _Kernel(torch.autograd.Function):
             for leaf, needed in zip(leaves, ctx.needed, strict=True)
         ]
         args, kwargs = tree_unflatten(ctx.given, structure)
-        # Autograd functions run without gradients; here the plain form records some of its own.
+        # Autograd functions run without gradients; here the plain form records its own graph.
         with torch.enable_grad():
             output = plain_form(name)(*args, **kwargs)
         _count(name, counts[0])

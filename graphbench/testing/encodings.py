@@ -39,39 +39,39 @@ class EncodingContract:
     tolerance: ClassVar[float] = 1e-5
 
     def make_encoding(self) -> Encoding:
-        """Make an encoding; override it when keyword options are not enough."""
+        """Create an encoding; override it if keyword options are not enough."""
         return self.encoding(**self.options)
 
     def make_table(self, **options: Any) -> GraphTable:
-        """Graphs to encode; override it for encodings that need more than tiny ones."""
+        """Create graphs to encode; override it for encodings that need more than tiny ones."""
         return tiny_table(tiny_spec(), **options)
 
     def test_parameters_are_json(self) -> None:
-        """`parameters()` and `version` key the store."""
+        """`parameters()` and `version`, which are part of the key in the store, are plain values."""
         encoding = self.make_encoding()
         parameters = encoding.parameters()
         assert json.loads(json.dumps(parameters, allow_nan=False)) == parameters, "parameters change on the way to JSON"
         assert isinstance(encoding.version, int), "version must be an integer"
 
     def test_equal_options_make_equal_encodings(self) -> None:
-        """Parts of a model that ask for the same encoding share it."""
+        """Parts of a model that require the same encoding share it."""
         assert self.make_encoding() == self.make_encoding()
         assert hash(self.make_encoding()) == hash(self.make_encoding())
 
     def test_rows_match_the_layout(self) -> None:
-        """Every promised field is there with the rows of its axis; indices stay within their graph."""
+        """Every promised field exists with the rows of its axis; indices stay within their graph."""
         table = self.make_table()
         encoding = self.make_encoding()
         _check_encoded(encoding, encoding.compute(table), table)
 
     def test_smallest_graphs_are_encoded(self) -> None:
-        """Graphs of one node and graphs without edges."""
+        """Graphs of one node and graphs without edges can be encoded."""
         encoding = self.make_encoding()
         for table in (self.make_table(sizes=[1]), self.make_table(sizes=[3, 1, 4], edges=False)):
             _check_encoded(encoding, encoding.compute(table), table)
 
     def test_chunks_do_not_matter(self) -> None:
-        """A graph is encoded the same alone, in a part of the table and in the whole."""
+        """A graph is encoded the same alone, in a part of the table and in the whole table."""
         table, encoding = self.make_table(sizes=[5, 3, 1, 12, 6]), self.make_encoding()
         whole = encode(table, [encoding])
         for name in encoding.layout:
@@ -81,7 +81,7 @@ class EncodingContract:
                 self._assert_close(chunked, whole.columns[name], f"{name} in chunks {cuts}")
 
     def test_computing_repeats_and_leaves_graphs_alone(self) -> None:
-        """Equal input gives equal tensors whatever the global random state; the input stays as it was."""
+        """Equal input gives equal tensors, whatever the global random state; the input is not changed."""
         table, encoding = self.make_table(), self.make_encoding()
         original = {name: tensor.clone() for name, tensor in table.columns.items()}
         with torch.random.fork_rng(devices=[]):
@@ -95,7 +95,7 @@ class EncodingContract:
             assert torch.equal(tensor, table.columns[name]), f"compute changed {name} of the graphs"
 
     def test_node_order_moves_rows(self) -> None:
-        """Encoding renumbered graphs is renumbering encoded ones."""
+        """Encoding renumbered graphs gives the same as renumbering encoded graphs."""
         if not self.equivariant:
             raise SkipTest("not equivariant by its definition")
         table, encoding = self.make_table(), self.make_encoding()
@@ -111,7 +111,7 @@ class EncodingContract:
 
 
 def _check_encoded(encoding: Encoding, encoded: Encoded, table: GraphTable) -> None:
-    """Fields, rows, pointers and indices agree with the layout; floats are finite."""
+    """Check that fields, rows, pointers and indices agree with the layout, and that floats are finite."""
     assert set(encoded.columns) == set(encoding.layout), (
         f"compute gives {sorted(encoded.columns)}, but the layout promises {sorted(encoding.layout)}"
     )
@@ -132,17 +132,17 @@ def _check_encoded(encoding: Encoding, encoded: Encoded, table: GraphTable) -> N
 
 
 class _Positions(Architecture):
-    """A positional encoder on its own, as an architecture."""
+    """A single positional encoder as an architecture."""
 
     weights: Tensor
 
     def __init__(self, spec: BenchmarkSpec, encoder: PositionalEncoder) -> None:
         super().__init__(spec, encoder.dim)
         self.encoder, self.waits_for_device = encoder, encoder.waits_for_device
-        self.register_buffer("weights", torch.empty(0), persistent=False)  # of the type that weights have
+        self.register_buffer("weights", torch.empty(0), persistent=False)  # has the dtype of the weights
 
     def forward(self, batch: GraphBatch) -> Representation:
-        # `NodeEncoder` brings positions to the type of the weights, too: an encoder may return what is stored.
+        # `NodeEncoder` also converts positions to the dtype of the weights: an encoder may return stored values.
         return Representation(self.encoder(batch).to(self.weights.dtype))
 
 
@@ -154,7 +154,7 @@ class PositionalEncoderContract(ArchitectureContract):
     encoder: ClassVar[type[PositionalEncoder]]
 
     def make_encoder(self) -> PositionalEncoder:
-        """Make an encoder; override it when keyword options are not enough."""
+        """Create an encoder; override it if keyword options are not enough."""
         return self.encoder(**self.options)
 
     def make_model(self, spec: BenchmarkSpec) -> Architecture:

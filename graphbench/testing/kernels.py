@@ -1,4 +1,4 @@
-"""Kernels beside the plain forms of operations, and kernels in Triton where there is no graphics card."""
+"""Switch between kernels and the plain forms of operations, and run Triton kernels without a GPU."""
 
 from __future__ import annotations
 
@@ -19,16 +19,15 @@ from graphbench.errors import check_choice
 
 @contextmanager
 def computed_by(way: Literal["numba", "torch"], *operations: str) -> Iterator[None]:
-    """Let installed kernels compute, or the plain forms of operations, whatever the environment says.
+    """Use installed kernels, or the plain forms of operations, whatever the environment variable says.
 
     Args:
-        way: `numba` for kernels.
-        operations: with `torch`, those that alone are computed by their plain forms, as `graphbench::sum_rows`; none:
-            all.
+        way: `numba` for kernels, `torch` for plain forms.
+        operations: with `torch`, use plain forms only for these, such as `graphbench::sum_rows`; by default for all.
 
     Raises:
         BadInput: `way` is neither.
-        unittest.SkipTest: no package with kernels is installed, or Numba is not.
+        unittest.SkipTest: no package with kernels is installed, or Numba is not installed.
 
     Examples:
         >>> with computed_by("torch"):
@@ -44,15 +43,15 @@ def computed_by(way: Literal["numba", "torch"], *operations: str) -> Iterator[No
 
 
 def run_with_triton(script: str, interpreted: bool = True) -> str:
-    """Run a script in a process of its own, where Triton interprets kernels or compiles them; returns what it prints.
+    """Run a script in a separate process, in which Triton interprets or compiles kernels; return its output.
 
-    Interpreted, kernels take tensors of the CPU, so that results can be compared anywhere. Not interpreted, they run on
-    a graphics card, or are compiled for one that is not there, by `triton.compile` with a `GPUTarget`. It is a process
-    of its own because Triton decides at its import.
+    If interpreted, kernels accept CPU tensors, so that results can be compared on any machine. Otherwise they run on a
+    GPU, or are compiled for a GPU that is not present, by `triton.compile` with a `GPUTarget`. The process is separate
+    because Triton chooses the mode when it is imported.
 
     Raises:
         unittest.SkipTest: Triton is not installed.
-        AssertionError: the script failed; with what it printed as errors.
+        AssertionError: the script failed; the message contains its stderr.
     """
     if find_spec("triton") is None:
         raise unittest.SkipTest("Triton is not installed: it comes with torch for CUDA, or by `pip install triton`")

@@ -1,4 +1,4 @@
-"""Memory of a training step on a card, by part, counted on the pretended card without numbers and without memory."""
+"""Memory of a training step on a GPU, by part, counted on the pretended GPU without numbers and without memory."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from graphbench.testing.pretend import NAME, PretendedTensor, on_pretended_devic
 from graphbench.training import optim
 from graphbench.training.module import BenchmarkModule
 
-#: What sparse tensors hold.
+#: Methods that return the tensors inside sparse tensors.
 _COO, _CSR = ("_indices", "_values"), ("crow_indices", "col_indices", "values")
 
 
@@ -25,10 +25,10 @@ _COO, _CSR = ("_indices", "_values"), ("crow_indices", "col_indices", "values")
 class StepMemory:
     """Memory of a training step."""
 
-    #: part -> bytes at the moment of the step when all together take most. `activations` are what the forward pass
-    #: leaves for the backward pass, `temporaries` all that neither lasts nor is left.
+    #: part -> bytes at the peak of the step. `activations` are saved by the forward pass for the backward pass,
+    #: `temporaries` are all other tensors that do not outlast the step.
     parts: dict[str, int]
-    saved: int  # bytes of all activations, of which some may be gone at that moment
+    saved: int  # bytes of all activations, some of which may be freed before the peak
 
     @property
     def total(self) -> int:
@@ -42,20 +42,20 @@ class StepMemory:
 
 
 class Ledger:
-    """Every allocation of the device and its end, in the order of time; `note` is for `watched_tensors`."""
+    """Every allocation and release on the device, in order; `note` is for `watched_tensors`."""
 
     def __init__(self) -> None:
-        #: `(number of the allocation, bytes)`, with negative bytes where it is freed.
+        #: `(number of the allocation, bytes)`, with negative bytes when it is freed.
         self.events: list[tuple[int, int]] = []
         self._live: dict[int, int] = {}
 
     def note(self, inner: Tensor) -> None:
-        """Note the memory of a tensor, unless it is a view of what was noted."""
+        """Record the memory of a tensor, unless it is a view of a recorded one."""
         if inner.layout != torch.strided:
             for part in _COO if inner.layout == torch.sparse_coo else _CSR:
                 self.note(getattr(inner, part)())
             return
-        # Views share a storage: memory is taken by the first of them, and freed with the last.
+        # Views share a storage: memory is allocated with the first of them, and freed with the last.
         storage = inner.untyped_storage()
         if storage._cdata not in self._live:
             number, size = len(self.events), storage.nbytes()
@@ -68,16 +68,16 @@ class Ledger:
         self.events.append((number, -size))
 
     def of(self, tensors: Iterable[object]) -> set[int]:
-        """Return the allocations that hold these tensors; others are left out."""
+        """Return the allocations of these tensors; tensors of other devices are ignored."""
         held = (tensor.numbers.untyped_storage()._cdata for tensor in tensors if isinstance(tensor, PretendedTensor))
         return {self._live[key] for key in held}
 
     def live(self) -> set[int]:
-        """Return the allocations that were not freed."""
+        """Return the allocations that have not been freed."""
         return set(self._live.values())
 
     def at_peak(self, start: int) -> dict[int, int]:
-        """Return allocation -> bytes at the moment after event `start` when all together take most."""
+        """Return allocation -> bytes at the peak of the total after event `start`."""
         total = most = 0
         peak = start
         for place, (_, size) in enumerate(self.events):
@@ -93,14 +93,14 @@ class Ledger:
 def step_memory(
     module: BenchmarkModule, batch: GraphBatch, clip: float | None = None, numbers: bool = False
 ) -> StepMemory:
-    """Count what a training step takes: forward and backward pass, clipping, optimizer.
+    """Count the memory of a training step: forward and backward pass, clipping, optimizer.
 
-    The second step is counted: the optimizer has its state, and gradients of the step before are there until the
-    backward pass begins, as in Lightning. Not counted are what kernels need for themselves, and metrics.
+    The second step is counted: the optimizer has its state, and gradients of the previous step exist until the
+    backward pass begins, as in Lightning. Workspaces of kernels and metrics are not counted.
 
-    Call it in a process of its own (`graphbench.testing.pretend.in_fork`): it knows a device more then, and the module
-    is of no further use. Both are on the CPU; `clip` is the largest norm of the gradients. `numbers` computes all
-    numbers, for a model whose shapes depend on its weights, and takes time and memory here.
+    Call it in a separate process (`graphbench.testing.pretend.in_fork`): it registers a device with PyTorch, and the
+    module cannot be used afterwards. Module and batch are on the CPU; `clip` is the largest norm of the gradients.
+    `numbers` computes all numbers, for a model whose shapes depend on its weights, which needs time and memory here.
     """
     ledger, held = Ledger(), dict[str, set[int]]()
     fused_on = mock.patch.object(optim, "_FUSED_ON", (*optim._FUSED_ON, NAME))
@@ -112,7 +112,7 @@ def step_memory(
             start = len(ledger.events)
             held["gradients"] = ledger.of(weight.grad for weight in parameters)
             loss = module.task.loss(module(graphs), graphs)
-            # All that began in this forward pass and is still there is kept for the backward pass.
+            # Allocations of this forward pass that still exist are kept for the backward pass.
             held["activations"] = {number for number in ledger.live() if number >= start}
             optimizer.zero_grad()
             loss.backward()
@@ -133,8 +133,8 @@ def step_memory(
 
 
 def _move(module: nn.Module, numbers: bool) -> None:
-    """Move to the pretended card; parameters without numbers if need be, buffers with theirs, which may be indices."""
-    # Not by `Module.to`: weights that are shared stay shared, and may leave their numbers behind.
+    """Move to the pretended GPU; parameters without numbers unless `numbers`, buffers with theirs, as for indices."""
+    # Not by `Module.to`: shared weights stay shared, and numbers can be dropped.
     moved: dict[int, nn.Parameter] = {}
     for part in module.modules():
         for name, weight in part._parameters.items():

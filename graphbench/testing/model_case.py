@@ -1,4 +1,4 @@
-"""Make the models that a contract tests, run them on tiny graphs in float64, and compare their outputs."""
+"""Create the models that a contract tests, run them on tiny graphs in float64, and compare their outputs."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ if TYPE_CHECKING:
 
 
 def all_specs() -> list[BenchmarkSpec]:
-    """Every task and every kind of features; the ordinary ones first."""
+    """Return specifications of every task and every kind of features, the ordinary ones first."""
     return [tiny_spec(task, kind) for task in get_args(TaskName) for kind in FEATURE_KINDS]
 
 
 def double_batch(table: GraphTable) -> GraphBatch:
-    """Gather the whole table in a batch in float64."""
+    """Gather the whole table into a batch in float64."""
     return _as_double(table.batch(range(len(table))))
 
 
@@ -66,33 +66,33 @@ def loss_of(representation: Representation) -> Tensor:
 
 
 def check_gradients(model: Architecture) -> None:
-    """Fail where a parameter has a gradient that is not finite."""
+    """Fail if a parameter has a gradient that is not finite."""
     for name, parameter in model.named_parameters():
         assert parameter.grad is None or parameter.grad.isfinite().all(), f"the gradient of {name} is not finite"
 
 
 class ModelCase:
-    """Models of one architecture, and comparisons of what they answer; base of `ArchitectureContract`."""
+    """Models of one architecture, and comparisons of their outputs; base class of `ArchitectureContract`."""
 
     #: The class under test.
     architecture: ClassVar[type[Architecture]]
-    #: Options for its constructor; values that must not be shared between models belong into `make_model`.
+    #: Options for its constructor; values that must not be shared between models belong in `make_model`.
     options: ClassVar[Mapping[str, Any]] = {}
     #: Specification to test on.
     spec: ClassVar[BenchmarkSpec | None] = None
-    #: Why results may depend on node order and batch mates, where the published method is random; else "".
+    #: Why results may depend on node order and other graphs of a batch, if the published method is random; else "".
     random_method: ClassVar[str] = ""
     #: Relative and absolute tolerance of comparisons in float64.
     tolerance: ClassVar[float] = 1e-6
 
     def make_model(self, spec: BenchmarkSpec) -> Architecture:
-        """Make a model; override it when keyword options are not enough."""
+        """Create a model; override it if keyword options are not enough."""
         return self.architecture(spec, **self.options)
 
     def taken_specifications(self, thorough: bool = False) -> dict[str, bool]:
-        """Tell whether the constructor takes each tiny specification, by its name; models that it gives must work.
+        """Return whether the constructor accepts each tiny specification, by name; the resulting models must work.
 
-        Each task and each kind of features is run once, since what goes wrong depends on one of the two, hardly ever on
+        Each task and each kind of features is run once, since failures depend on one of the two, hardly ever on
         both; `thorough` runs every model.
         """
         taken, run = {}, Counter[str]()
@@ -107,7 +107,7 @@ class ModelCase:
         return taken
 
     def _try_model(self, spec: BenchmarkSpec, seed: int = 0) -> Architecture | None:
-        """Make a model in float64 and evaluation mode; None when it refuses the specification."""
+        """Create a model in float64 and evaluation mode; None if it refuses the specification."""
         torch.manual_seed(seed)
         try:
             return self.make_model(spec).double().eval()
@@ -137,7 +137,7 @@ class ModelCase:
         )
 
     def _assert_same_outputs(self, model: Architecture, actual: Data, expected: GraphBatch, what: str) -> None:
-        torch.manual_seed(1)  # a method that samples draws alike for both
+        torch.manual_seed(1)  # random methods draw the same numbers for both
         wanted = parts(model(expected))
         torch.manual_seed(1)
         for part, tensor in parts(model(actual)).items():
@@ -146,7 +146,7 @@ class ModelCase:
     def _assert_same_by_graph(
         self, actual: list[dict[str, Tensor]], expected: list[dict[str, Tensor]], without: str, under: str
     ) -> None:
-        """Compare outputs of `by_graph`, but for the part whose rows were moved."""
+        """Compare outputs of `by_graph`, except the part whose rows were moved."""
         for one, other in zip(expected, actual, strict=True):
             for part in one.keys() - {without}:
                 self._assert_close(other[part], one[part], f"{part} outputs under {under}")

@@ -1,4 +1,4 @@
-"""Two steps of training in a number format, by Lightning's own trainer and precision plugins."""
+"""Train two steps in a given precision, with Lightning's trainer and precision plugins."""
 
 from __future__ import annotations
 
@@ -16,33 +16,33 @@ from graphbench.training.module import BenchmarkModule
 from graphbench.training.quiet import silenced
 
 Precision = Literal["16-mixed", "bf16-mixed", "bf16-true", "32-true", "64-true"]
-#: Type of the weights while they train; mixed precisions keep them in float32.
+#: Dtype of the weights in training; mixed precisions keep them in float32.
 _WEIGHTS = {"bf16-true": torch.bfloat16, "64-true": torch.float64}
 
 
 class _Watch(pl.Callback):
-    """Keeps losses, and what was wrong with gradients and types."""
+    """Record losses, and check gradients and dtypes."""
 
     def __init__(self, dtype: torch.dtype) -> None:
         self.dtype = dtype
         self.losses: list[float] = []
 
     def on_before_optimizer_step(self, trainer: pl.Trainer, module: pl.LightningModule, optimizer: Any) -> None:
-        """Gradients as the optimizer gets them, but for the scale of 16-mixed."""
+        """Check gradients as the optimizer gets them, except for the scale of 16-mixed."""
         for name, parameter in module.named_parameters():
             assert parameter.dtype == self.dtype, f"{name} trains in {parameter.dtype}, not in {self.dtype}"
             assert parameter.grad is None or parameter.grad.isfinite().all(), f"the gradient of {name} is not finite"
 
     def on_train_batch_end(self, trainer: pl.Trainer, module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        """Keep the loss of the step."""
+        """Record the loss of the step."""
         self.losses.append(float(outputs["loss"]))
 
 
 def train_two_steps(spec: BenchmarkSpec, make: Callable[[BenchmarkSpec], Architecture], precision: Precision) -> None:
-    """Train a fresh model two steps on tiny graphs and validate it, as `--trainer.precision` would.
+    """Train a new model for two steps on tiny graphs and validate it, like `--trainer.precision`.
 
-    On a CPU Lightning replaces 16-mixed by bf16-mixed; here its plugin is asked for float16 all the same, without
-    scaling the loss up, so that no step is skipped.
+    On a CPU Lightning replaces 16-mixed by bf16-mixed; here its plugin uses float16 anyway, without scaling the loss
+    up, so that no step is skipped.
     """
     torch.manual_seed(0)
     module = BenchmarkModule(spec, make)

@@ -1,14 +1,14 @@
-"""A pretended graphics card: tensors that hold numbers, say that they lie elsewhere, and count what they cost.
+"""A pretended GPU: its tensors store numbers on the CPU, report another device, and count their cost.
 
-A program runs ahead of a card until it reads a number from it, copies to it from ordinary memory, or asks for a shape
-that depends on numbers. On this device all of it works, on any machine, and is counted with the line that asked; so are
-the operations that a card would launch. Tensors of the device and of the processor do not mix, as with a card.
+A program runs ahead of a GPU until it reads a number from it, copies to it from pageable memory, or needs a shape
+that depends on numbers. On this device all of this works, on any machine, and is counted with the calling line; so are
+the operations that a GPU would launch. Tensors of the device and of the CPU do not mix, as with a GPU.
 
-Tensors may also lie there without numbers (`PretendedTensor(meta tensor)`), and so does all that is computed from them:
-sizes are known and no memory is taken, as `graphbench.testing.memory` needs it. Numbers of a batch can stay, so that
-shapes that depend on them are the real ones.
+Tensors may also have no numbers (`PretendedTensor(meta tensor)`), and then results computed from them have none either:
+sizes are known and no memory is used, as `graphbench.testing.memory` requires. The numbers of a batch can be kept, so
+that shapes that depend on them are the real ones.
 
-With `apple` the card is one of Apple's: tensors of float64 and what PyTorch has no Metal kernels for raise an error.
+With `apple` it is a pretended Apple GPU: float64 tensors and operations without a Metal kernel raise an error.
 """
 
 from __future__ import annotations
@@ -38,28 +38,28 @@ from graphbench.testing.without_numbers import UNKNOWN, compute_shape, drop_over
 
 #: PyTorch's name of the device.
 NAME = "pretend"
-#: Operations whose results depend on numbers in their shape, or are numbers of the host.
+#: Operations whose results have a shape that depends on numbers, or are numbers on the host.
 _WAITING = {
     "_coalesce", "_local_scalar_dense", "_unique", "_unique2", "argwhere", "bincount", "equal", "histc", "is_nonzero",
     "linalg_cholesky", "linalg_eigh", "linalg_qr", "linalg_svd", "masked_select", "multinomial", "nonzero",
     "unique_consecutive", "unique_dim", "unique_dim_consecutive",
 }  # fmt: skip
-#: Files that stand between a line and the device.
+#: Files that are skipped when the calling line is determined.
 _OWN_FILES = {__file__, card_kernels.__file__, without_numbers.__file__}
-#: Operations with kernels for processors and CUDA and none for Apple's GPUs in PyTorch 2.13, as far as models of graphs
-#: have use for them.
+#: Operations with kernels for CPUs and CUDA and none for Apple's GPUs in PyTorch 2.13, as far as graph models may use
+#: them.
 NOT_ON_APPLE = {
     "_convert_indices_from_coo_to_csr", "_convert_indices_from_csr_to_coo", "_segment_reduce_backward",
     "_to_sparse_csc", "_to_sparse_csr", "linalg_eig", "linalg_matrix_exp", "put_", "segment_reduce", "take",
 }  # fmt: skip
 _INDEXING = {"index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index", "_unsafe_index_put"}
 
-#: What the device computes in its own way lasts as long as this does.
+#: Libraries with the device's own implementations, which are registered as long as these objects exist.
 _LASTING: list[torch.library.Library] = []
 
 
 class _Backend:
-    """Answers to what PyTorch asks of a device; numbers are drawn on the CPU, so the device has no state of its own."""
+    """Interface that PyTorch requires of a device; numbers are drawn on the CPU, so the device has no state."""
 
     def is_initialized(self) -> bool:
         return True
@@ -91,14 +91,14 @@ class _Backend:
 
 @cache
 def pretended_device() -> torch.device:
-    """Return the device; the first call tells PyTorch about it, for the rest of the process."""
+    """Return the device; the first call registers it with PyTorch, for the rest of the process."""
     _setup_privateuseone_for_python_backend(NAME, backend_module=_Backend())
     _LASTING.append(implement("aten::scaled_dot_product_attention", attend))
     return torch.device(NAME, 0)
 
 
 def implement(operation: str, function: Callable[..., Any]) -> torch.library.Library:
-    """Let a function compute an operation on the device, with its own gradients, until `_destroy` of the library."""
+    """Implement an operation on the device by a function, gradients included, until `_destroy` of the library."""
     namespace, _, name = operation.partition("::")
     library = torch.library.Library(namespace, "IMPL")
     library.impl(name, function, "AutogradPrivateUse1")
@@ -106,14 +106,14 @@ def implement(operation: str, function: Callable[..., Any]) -> torch.library.Lib
 
 
 class PretendedTensor(Tensor):
-    """A tensor of the pretended device; another one holds its numbers on the CPU, or on `meta` the shape alone."""
+    """A tensor of the pretended device; `numbers` is a CPU tensor with its numbers, or a `meta` tensor without."""
 
     numbers: Tensor
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
 
     @staticmethod
     def __new__(cls: type[PretendedTensor], inner: Tensor) -> PretendedTensor:
-        """Make a tensor of this size and kind without memory on the device."""
+        """Create a tensor of this size and kind without memory on the device."""
         strided = inner.layout == torch.strided
         made: PretendedTensor = torch.Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
             cls,
@@ -136,7 +136,7 @@ class PretendedTensor(Tensor):
         return _computed(func, args, kwargs or {})
 
     def __tensor_flatten__(self) -> tuple[list[str], None]:
-        """Answer what PyTorch asks before it moves parameters of other kinds between devices."""
+        """Return the inner tensors, as PyTorch requires to move parameters of tensor subclasses between devices."""
         return ["numbers"], None
 
     @staticmethod
@@ -157,16 +157,16 @@ class Work:
     """Work of the device: lines that waited for it or copied to it, and operations that it computed."""
 
     waits: Counter[str] = field(default_factory=Counter)  # operation and line -> how often the program waited there
-    #: operation -> how often it was computed; views and empty tensors cost nothing.
+    #: operation -> how often it was computed; views and empty tensors are free.
     launches: Counter[str] = field(default_factory=Counter)
-    #: line -> how many tensors of the host it copied to the device.
+    #: line -> number of host tensors that it copied to the device.
     copies: Counter[str] = field(default_factory=Counter)
 
 
 _work: Work | None = None
-#: Called with what holds each new tensor of the device.
+#: Called with the inner tensor of each new tensor of the device.
 _made: Callable[[Tensor], None] | None = None
-#: Operations that compute nothing: they look at memory in another way, or reserve it.
+#: Operations that compute nothing: they return views, or allocate memory.
 _FREE = {
     "_local_scalar_dense", "_reshape_alias", "_unsafe_view", "alias", "detach", "empty", "empty_like", "empty_strided",
     "lift_fresh", "new_empty", "new_empty_strided",
@@ -175,7 +175,7 @@ _FREE = {
 
 @contextlib.contextmanager
 def counted_work() -> Iterator[Work]:
-    """Count what the device does within the block.
+    """Count the work of the device within the block.
 
     Examples:
         >>> def count():
@@ -197,7 +197,7 @@ def counted_work() -> Iterator[Work]:
 
 @contextlib.contextmanager
 def watched_tensors(watch: Callable[[Tensor], None]) -> Iterator[None]:
-    """Call `watch` with what holds each new tensor of the device, views included, within the block."""
+    """Call `watch` with the inner tensor of each new tensor of the device, including views, within the block."""
     global _made
     before, _made = _made, watch
     try:
@@ -207,16 +207,16 @@ def watched_tensors(watch: Callable[[Tensor], None]) -> Iterator[None]:
 
 
 def in_fork(action: Callable[[], str]) -> str:
-    """Run `action` in a child of this process, which alone knows a device more then; return its text or traceback."""
+    """Run `action` in a child process, so that only the child registers the device; return its text or traceback."""
     reading, writing = os.pipe()
     if (child := os.fork()) == 0:
         try:
-            torch.set_num_threads(1)  # threads of the parent are not there any more
+            torch.set_num_threads(1)  # threads of the parent do not exist in the child
             text = action()
         except BaseException:
             text = traceback.format_exc()
         os.write(writing, text.encode()[-8_000:])
-        os._exit(0)  # not `exit`: handlers of the parent, such as those of pytest, are not the child's to run
+        os._exit(0)  # not `exit`: the child must not run handlers of the parent, such as those of pytest
     os.close(writing)
     with os.fdopen(reading) as file:  # before waiting: a full pipe would stop the child
         text = file.read()
@@ -227,10 +227,10 @@ def in_fork(action: Callable[[], str]) -> str:
 
 @contextlib.contextmanager
 def on_pretended_device(apple: bool = False) -> Iterator[torch.device]:
-    """Let tensors be made on the device within the block, and modules be moved to it.
+    """Allow tensors to be created on the device within the block, and modules to be moved to it.
 
     Args:
-        apple: whether the device lacks what Apple's GPUs lack.
+        apple: whether the device has the limitations of Apple's GPUs.
     """
     device = pretended_device()
     kinds = {*devices._APPLE, NAME} if apple else devices._APPLE
@@ -250,12 +250,12 @@ class PretendedGenerator(torch._C.Generator):
     """A generator of the device; it draws on the CPU, where the numbers are."""
 
     def __new__(cls) -> PretendedGenerator:
-        """Make one."""
+        """Create a generator."""
         return super().__new__(cls, "cpu")  # type: ignore[call-arg]
 
     @property
     def device(self) -> torch.device:  # type: ignore[override]
-        """The device of what is drawn."""
+        """The device of the drawn numbers."""
         return pretended_device()
 
 
@@ -265,15 +265,15 @@ class _Generators(type):
 
 
 class _Generator(metaclass=_Generators):
-    """Stand-in for `torch.Generator` within `on_pretended_device`."""
+    """Replacement for `torch.Generator` within `on_pretended_device`."""
 
     def __new__(cls, device: Any = "cpu") -> Any:
-        """Make a generator of that device."""
+        """Create a generator for that device."""
         return PretendedGenerator() if _is_here(device) else torch._C.Generator(device)
 
 
 class _Making(TorchDispatchMode):
-    """Operations without a tensor of the device that make one."""
+    """Handle operations without a tensor of the device that create one."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return _computed(func, args, kwargs or {})
@@ -290,7 +290,7 @@ def _count_copy() -> None:
 
 
 def _caller() -> str:
-    """Return the lines outside of PyTorch that led here, the innermost first."""
+    """Return the calling lines outside PyTorch, the innermost first."""
     frame = sys._getframe(1)
     lines: list[str] = []
     while frame is not None and len(lines) < 3:
@@ -306,7 +306,7 @@ def _is_here(device: Any) -> bool:
 
 
 def _computed(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-    """Compute an operation, on the device where its operands lie or where it was asked for."""
+    """Compute an operation, on the device of its operands or the requested device."""
     leaves = tree_leaves((args, kwargs))
     here = [leaf for leaf in leaves if isinstance(leaf, PretendedTensor)]
     others = [leaf for leaf in leaves if isinstance(leaf, Tensor) and not isinstance(leaf, PretendedTensor)]
@@ -325,7 +325,7 @@ def _computed(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
             _count_copy()
     elif name in _INDEXING:
         indices = [index for index in args[1] if index is not None]
-        # A mask is a shape that depends on numbers, and an index of the host is copied.
+        # The shape of a mask's result depends on numbers, and an index on the host is copied.
         if any(index.dtype in (torch.bool, torch.uint8) for index in indices) or any(
             not isinstance(index, PretendedTensor) for index in indices
         ):
@@ -333,7 +333,7 @@ def _computed(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         others = [other for other in others if not any(other is index for index in indices)]
     elif name in _WAITING or (name == "repeat_interleave" and kwargs.get("output_size") is None):
         _wait(name)
-    # Numbers of the host (tensors without a dimension) mix with any device, as in PyTorch.
+    # Host scalars (tensors without a dimension) mix with any device, as in PyTorch.
     if name != "copy_" and here and any(other.dim() for other in others):
         raise RuntimeError(f"{name}: all tensors must be on one device, but got {NAME}:0 and cpu at {_caller()}")
     if _is_here(device):
@@ -344,13 +344,13 @@ def _computed(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     without = any(one.numbers.is_meta for one in here)
     compute = partial(compute_shape, func, _caller) if without else by_processor(name, func)
     made = compute(*tree_map(_inner, args), **tree_map(_inner, kwargs))
-    # An operation in place returns the tensor that it was given, not a new one around its numbers.
+    # An in-place operation returns the given tensor, not a new one with the same numbers.
     written = {id(one.numbers): one for one in here} if func._schema.is_mutable else {}
     return tree_map(lambda one: written[id(one)] if id(one) in written else _outer(one), made)
 
 
 def _copied(func: Any, args: Any, kwargs: dict[str, Any]) -> Tensor:
-    """Copy between devices: a copy to the host waits unless told otherwise, as does one from ordinary memory."""
+    """Copy between devices: a copy to the host or from pageable memory waits unless it is `non_blocking`."""
     device, without_waiting = kwargs.pop("device", None), kwargs.pop("non_blocking", False)
     kwargs.pop("pin_memory", None)
     source = args[0]

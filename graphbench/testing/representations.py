@@ -1,4 +1,4 @@
-"""Checks of representations and traces that the contracts share."""
+"""Checks of representations and traces, shared by the contracts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def parts(representation: Representation) -> dict[str, Tensor]:
 
 
 def by_graph(representation: Representation, batch: GraphBatch) -> list[dict[str, Tensor]]:
-    """Split the parts by graph; extra tokens as their sum, because their order is the model's own affair."""
+    """Split the parts by graph; extra tokens are summed, because the model may order them freely."""
     graphs = range(batch.num_graphs)
     split = [{"node": representation.node[batch.batch == graph]} for graph in graphs]
     for graph in graphs:
@@ -33,7 +33,7 @@ def by_graph(representation: Representation, batch: GraphBatch) -> list[dict[str
 def check_representation(
     representation: Representation, batch: GraphBatch, dim: int, edge_dim: int | None = None
 ) -> None:
-    """Shapes as `Representation` documents them, all values finite; any width of edges where `edge_dim` is None."""
+    """Check for the shapes documented by `Representation` and finite values; edges of any width without `edge_dim`."""
     representation.check(batch, dim, edge_dim)
     if edge_dim is not None:
         given_dim = 0 if representation.edge is None else representation.edge.shape[-1]
@@ -45,7 +45,7 @@ def check_representation(
 
 
 def check_trace(trace: LayerTrace, batch: GraphBatch) -> None:
-    """Shapes as `LayerTrace` documents them, all values finite."""
+    """Check for the shapes documented by `LayerTrace` and finite values."""
     where = f"trace of layer {trace.layer} {trace.name}".rstrip()
     num_tokens = len(trace.batch)
     assert trace.tokens.dim() == 2, f"{where}: tokens must be [T, dim], but are {list(trace.tokens.shape)}"
@@ -65,7 +65,7 @@ def check_trace(trace: LayerTrace, batch: GraphBatch) -> None:
 
 
 def _check_optional(trace: LayerTrace, num_tokens: int, where: str) -> None:
-    """Fields that diagnostics read where they are there."""
+    """Check fields that diagnostics read if they are set."""
     for name, dimensions in (("input", 2), ("substructure", 1)):
         tensor = getattr(trace, name)
         if tensor is not None:
@@ -79,7 +79,7 @@ def _check_optional(trace: LayerTrace, num_tokens: int, where: str) -> None:
 
 
 def _check_attention(trace: LayerTrace, sizes: list[int], where: str) -> None:
-    """One matrix per graph: one row per token, one column per token or a sampled token."""
+    """Check for one matrix per graph, with one row per token and one column per token or sampled token."""
     assert trace.attention is not None
     assert len(trace.attention) == len(sizes), f"{where}: {len(trace.attention)} matrices for {len(sizes)} graphs"
     for graph, (matrix, size) in enumerate(zip(trace.attention, sizes, strict=True)):

@@ -1,4 +1,4 @@
-"""Random graphs in the place of data that are not here, so that a recipe can be tried for a few steps."""
+"""Random graphs instead of data that are not available, so that a recipe can be tried for a few steps."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from graphbench.contracts import SPLITS, GraphTable
 from graphbench.errors import BadInput
 from graphbench.testing.tiny import tiny_table
 
-#: Nodes of a graph with coordinates, of which models choose neighbours and centres; of others it has 3 to 7.
+#: Nodes of a graph with coordinates, among which models choose neighbours and centres; other graphs have 3 to 7.
 _POINTS = 1024
 
 
 class StandIn(GraphBenchmark):
-    """Random graphs with the features, targets and metric of another benchmark, whose own data are not opened.
+    """Random graphs with the features, targets and metric of another benchmark, whose data are not opened.
 
-    Scores on them say nothing; `graphbench reproduce --scale smoke` takes them for what would have to be downloaded.
+    Scores on them are meaningless; `graphbench reproduce --scale smoke` uses them instead of data to download.
 
     Args:
         of: registered name of the benchmark.
@@ -30,7 +30,7 @@ class StandIn(GraphBenchmark):
         options: see `GraphBenchmark`.
 
     Raises:
-        BadInput: the benchmark does not take the options.
+        BadInput: the benchmark does not accept the options.
         UnknownName: there is no such benchmark.
     """
 
@@ -42,8 +42,8 @@ class StandIn(GraphBenchmark):
         try:
             spec = registry.load("benchmarks", of)(**self.of_options).spec
         except TypeError as error:
-            raise BadInput(f"of_options: {of} does not take them: {error}") from error
-        #: The other one's, with graphs from here.
+            raise BadInput(f"of_options: {of} does not accept them: {error}") from error
+        #: The other benchmark's specification, for these graphs.
         self.spec = dataclasses.replace(spec, split_sizes=sizes, source="generated stand-in", offline=True)
 
     def source_key(self) -> dict[str, Any]:
@@ -59,15 +59,15 @@ class StandIn(GraphBenchmark):
     def _sample(self, count: int, seed: int) -> GraphTable:
         points = self.spec.coordinates > 1
         table = tiny_table(self.spec, count, seed, sizes=[_POINTS] * count if points else None, edges=not points)
-        if "category" in self.spec.node.names:  # one of an object, whose points have labels of its own parts
-            # Objects have equally many points: every _POINTS-th row is the first of one.
+        if "category" in self.spec.node.names:  # one per object, whose points have labels of the category's parts
+            # All objects have the same number of points: every _POINTS-th row is the first of an object.
             first = table.columns["x"][::_POINTS, :1]
             table.columns["x"][:, :1] = torch.repeat_interleave(first, _POINTS, 0)
             table.columns["y"] = self._parts(table.columns["x"][:, :1], seed)
         return table
 
     def _parts(self, category: torch.Tensor, seed: int) -> torch.Tensor:
-        """Random parts of the category of each point `[num_nodes, 1]`."""
+        """Draw a random part of the category of each point `[num_nodes, 1]`."""
         counts = torch.tensor([int(word) for word in self.spec.extra["parts"].split()])
         first = counts.cumsum(0) - counts
         drawn = torch.rand(category.shape, generator=torch.Generator().manual_seed(seed))

@@ -1,4 +1,4 @@
-"""Tiny random graphs that fit any specification, for tests without data."""
+"""Tiny random graphs for any specification, for tests without data."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FEATURE_KINDS: dict[str, tuple[Features, Features, int]] = {
     "sequence": (Features((5,), names=("token",)), Features(), 1),
 }
 
-#: Task -> what its specification adds.
+#: Task -> further fields of its specification.
 _TASKS: dict[TaskName, dict[str, Any]] = {
     "graph-regression": {"metric": "MAE", "higher_is_better": False, "loss": "L1", "num_targets": 2},
     "graph-classification": {"metric": "accuracy", "higher_is_better": True, "loss": "cross_entropy", "num_classes": 3},
@@ -45,7 +45,7 @@ _EDGE_PROBABILITY = 0.4
 
 
 def tiny_spec(task: TaskName = "graph-regression", kind: str = "both") -> BenchmarkSpec:
-    """Make a specification for tests, with features of a kind of `FEATURE_KINDS`."""
+    """Create a specification for tests, with features of a kind in `FEATURE_KINDS`."""
     node, edge, coordinates = FEATURE_KINDS[kind]
     return BenchmarkSpec(
         name=f"tiny-{task}-{kind}",
@@ -64,9 +64,9 @@ def tiny_spec(task: TaskName = "graph-regression", kind: str = "both") -> Benchm
 def tiny_table(
     spec: BenchmarkSpec, num_graphs: int = 6, seed: int = 0, sizes: Sequence[int] | None = None, edges: bool = True
 ) -> GraphTable:
-    """Random undirected graphs with the features and targets that a specification promises.
+    """Create random undirected graphs with the features and targets of a specification.
 
-    They have `sizes` nodes, or 3 to 7; edges are a path through all nodes, and others at random.
+    They have `sizes` nodes, or 3 to 7; edges are a path through all nodes, and random others.
     """
     generator = torch.Generator().manual_seed(seed)
     if sizes is None:
@@ -77,7 +77,7 @@ def tiny_table(
 
 
 def _graph(spec: BenchmarkSpec, num_nodes: int, edges: bool, generator: torch.Generator) -> dict[str, Any]:
-    """One graph; both directions of an edge carry the same features."""
+    """Create one graph; both directions of an edge have the same features."""
     # A path through all nodes, so that every node has an edge and distances differ.
     upper = torch.triu(torch.rand(num_nodes, num_nodes, generator=generator) < _EDGE_PROBABILITY, diagonal=1)
     upper |= torch.diag(torch.ones(num_nodes, dtype=torch.bool), 1)[:num_nodes, :num_nodes]
@@ -106,7 +106,7 @@ def _features(features: Features, rows: int, codes: str, dense: str, generator: 
 
 
 def _target(spec: BenchmarkSpec, rows: int, generator: torch.Generator) -> Tensor:
-    """Targets of one graph: `[rows, num_targets]`, or classes `[rows, 1]`."""
+    """Draw targets of one graph: `[rows, num_targets]`, or classes `[rows, 1]`."""
     if spec.num_classes is not None:
         return torch.randint(spec.num_classes, (rows, 1), generator=generator)
     if spec.task.endswith("-multilabel"):
@@ -115,20 +115,20 @@ def _target(spec: BenchmarkSpec, rows: int, generator: torch.Generator) -> Tenso
 
 
 def tiny_batch(architecture: Architecture, num_graphs: int = 4, seed: int = 0) -> GraphBatch:
-    """Make a batch of tiny graphs with all that an architecture reads: features and encodings."""
+    """Create a batch of tiny graphs with the features and encodings that an architecture reads."""
     table = encode(tiny_table(architecture.spec, num_graphs, seed), architecture.required_encodings())
     return table.batch(range(len(table)))
 
 
 def permute_nodes(table: GraphTable, seed: int = 0) -> tuple[GraphTable, Tensor]:
-    """Return the same graphs with their nodes in another order; edges and the rows of other axes keep theirs.
+    """Return the same graphs with their nodes in another order; edges and rows of other axes keep their order.
 
     Returns:
-        The table, and for every node of it the row it came from `[num_nodes]`.
+        The table, and for each of its nodes the original row `[num_nodes]`.
     """
     permuted, orders, origin = _permute(table, NODE, seed)
     for name, column in table.layout.items():
-        if column.axis == PAIR:  # row and column of the matrix of a graph move together
+        if column.axis == PAIR:  # rows and columns of a graph's matrix are permuted together
             moved = [
                 (order[:, None] * len(order) + order).flatten() + start
                 for order, start in zip(orders, table.ptr[PAIR][:-1].tolist(), strict=True)
@@ -138,12 +138,12 @@ def permute_nodes(table: GraphTable, seed: int = 0) -> tuple[GraphTable, Tensor]
 
 
 def permute_edges(table: GraphTable, seed: int = 0) -> tuple[GraphTable, Tensor]:
-    """Return the same graphs with their edges listed in another order; nodes and the rows of other axes keep theirs.
+    """Return the same graphs with their edges listed in another order; nodes and rows of other axes keep their order.
 
-    The two directions of an edge move on their own. Encode the result anew to see what an encoding makes of the order.
+    The two directions of an edge move separately. Encode the result to see whether an encoding depends on the order.
 
     Returns:
-        The table, and for every edge of it the row it came from `[num_edges]`.
+        The table, and for each of its edges the original row `[num_edges]`.
 
     Examples:
         >>> moved, origin = permute_edges(tiny_table(tiny_spec(), sizes=[4]))
@@ -155,14 +155,14 @@ def permute_edges(table: GraphTable, seed: int = 0) -> tuple[GraphTable, Tensor]
 
 
 def _permute(table: GraphTable, axis: str, seed: int) -> tuple[GraphTable, list[Tensor], Tensor]:
-    """Put the rows of an axis in another order within each graph, and renumber what points at them.
+    """Put the rows of an axis in another order within each graph, and renumber the indices that point to them.
 
-    Returns the table, the order of each graph, and for every row the one it came from.
+    Return the table, the order of each graph, and the original row of every row.
     """
     generator, starts = torch.Generator().manual_seed(seed), table.ptr[axis][:-1]
     orders = [torch.randperm(size, generator=generator) for size in table.lengths(axis).tolist()]
     origin = torch.cat([order + start for order, start in zip(orders, starts, strict=True)])
-    place = torch.cat([order.argsort() for order in orders])  # the inverse: where a row went
+    place = torch.cat([order.argsort() for order in orders])  # the inverse: the new place of each row
     columns = {}
     for name, column in table.layout.items():
         value = table.columns[name]

@@ -1,4 +1,4 @@
-"""Check whether a step waits for the device that it computes on."""
+"""Check whether a step waits for its device."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ META = "meta"
 
 
 def check_reads_nothing(model: nn.Module, batch: GraphBatch, loss: Callable[[Representation], Tensor]) -> None:
-    """Take a step on torch's device "meta", whose tensors have shapes and no numbers.
+    """Run a step on torch's device "meta", whose tensors have shapes and no numbers.
 
-    A program runs ahead of a graphics card until it reads a number from it, or a shape that depends on numbers
-    (`int(x)`, `x[mask]`, `nonzero`, `unique`, `bincount`). On this device all of these are errors, on any machine. The
-    model stays there.
+    A program runs ahead of a GPU until it reads a number from it, or a shape that depends on numbers (`int(x)`,
+    `x[mask]`, `nonzero`, `unique`, `bincount`). On this device all of these are errors, on any machine. The model
+    stays there.
     """
     model, batch = model.to(META), batch.to(META)
     try:
@@ -35,7 +35,7 @@ def check_reads_nothing(model: nn.Module, batch: GraphBatch, loss: Callable[[Rep
 
 @contextlib.contextmanager
 def without_autocast() -> Iterator[None]:
-    """Autocast does not know this device: there it is off, and turning it off does nothing."""
+    """Make autocast on this device, which it does not support, report that it is off, and ignore attempts to use it."""
     enabled, autocast = torch.is_autocast_enabled, torch.autocast
 
     def is_enabled(device_type: str | None = None) -> bool:

@@ -1,7 +1,7 @@
-"""Operations on tensors of the pretended card that have a shape and no numbers: PyTorch's device `meta` computes them.
+"""Operations on tensors of the pretended GPU that have a shape and no numbers, computed on PyTorch's device `meta`.
 
-Numbers that are known stay known until an operation mixes them with unknown ones. So indices that a batch brings decide
-about shapes as in a real step, and what depends on weights is known by its shape alone.
+Known numbers stay known until an operation mixes them with unknown ones. So indices in a batch determine shapes as in a
+real step, while only the shape is known of values that depend on weights.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from torch.utils._pytree import tree_leaves, tree_map
 from graphbench.errors import BadInput
 
 UNKNOWN = "{what} at {where} depends on numbers that only a real step has, so it cannot be estimated."
-#: Memory whose numbers were overwritten by unknown ones; views of it are unknown, too.
+#: Memory whose numbers were overwritten by unknown ones; views of it are also unknown.
 _overwritten: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def compute_shape(func: Any, where: Callable[[], str], *args: Any, **kwargs: Any) -> Any:
-    """Compute the shape of a result; operands with numbers lose them. `where` tells the line that asked."""
+    """Compute the shape of a result; operands with numbers lose them. `where` returns the line that called it."""
     name = func._schema.name.removeprefix("aten::")
     if name in ("index", "index_put", "index_put_", "_unsafe_index"):
         args = (args[0], _as_rows(args[1]), *args[2:])
-    if "device" in kwargs:  # of an operation that makes tensors
+    if "device" in kwargs:  # an operation that creates tensors
         kwargs["device"] = torch.device("meta")
     kwargs.pop("generator", None)
     args, kwargs = tree_map(_without, args), tree_map(_without, kwargs)
@@ -37,9 +37,9 @@ def compute_shape(func: Any, where: Callable[[], str], *args: Any, **kwargs: Any
 
 
 def drop_overwritten(func: Any, args: Sequence[Any], tensors: Sequence[Any]) -> None:
-    """Drop the numbers of what an operation is about to fill with unknown ones, and of views of it.
+    """Drop the numbers of tensors that an operation will fill with unknown ones, and of views of them.
 
-    `tensors` are those of its operands that are of the device, each with `numbers`.
+    `tensors` are its operands on the device, each with `numbers`.
     """
     for tensor in tensors:
         if not tensor.numbers.is_meta and _overwritten and tensor.numbers.untyped_storage() in _overwritten:
@@ -55,7 +55,7 @@ def drop_overwritten(func: Any, args: Sequence[Any], tensors: Sequence[Any]) -> 
 
 
 def _as_rows(indices: Sequence[Tensor | None]) -> list[Tensor | None]:
-    """Replace known masks by the places that they are true at."""
+    """Replace known masks by the indices at which they are true."""
     places: list[Tensor | None] = []
     for index in indices:
         is_mask = index is not None and index.dtype in (torch.bool, torch.uint8) and not index.is_meta
@@ -64,5 +64,5 @@ def _as_rows(indices: Sequence[Tensor | None]) -> list[Tensor | None]:
 
 
 def _without(value: Any) -> Any:
-    # Numbers of the host, without a dimension, mix with tensors of any device.
+    # Host scalars, tensors without a dimension, mix with tensors of any device.
     return value.to("meta") if isinstance(value, Tensor) and value.dim() else value

@@ -1,4 +1,4 @@
-"""Options of a constructor that come from Python, held against what it takes before it is called."""
+"""Check options given in Python against the signature of a constructor before it is called."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ import numpy as np
 
 from graphbench.errors import BadInput, UnknownName
 
-#: Types of plain values -> what a person calls them, and the values that are such.
+#: Plain types -> their description for users, and the accepted classes.
 _PLAIN: dict[Any, tuple[str, tuple[type, ...]]] = {
     bool: ("True or False", (bool, np.bool_)),
     int: ("an integer", (Integral,)),
     float: ("a number", (Real,)),
-    str: ("text", (str, os.PathLike)),  # paths are text to whoever opens them
+    str: ("text", (str, os.PathLike)),  # code that opens paths accepts both
     NoneType: ("None", (NoneType,)),
 }
 
 
 def parameters(cls: type) -> list[str]:
-    """Names of the options of a class, those it passes on to its bases included; `spec` is none.
+    """Return the names of a class's options, including those it passes to its bases, but not `spec`.
 
     Examples:
         >>> from graphbench.benchmarks import CSL
@@ -38,7 +38,7 @@ def parameters(cls: type) -> list[str]:
 
 
 def type_hints(cls: type) -> dict[str, Any]:
-    """Return the annotation of each option of a class, where it can be read.
+    """Return the annotation of each option of a class, if it can be read.
 
     Examples:
         >>> from graphbench.nn import HeadConfig
@@ -49,17 +49,17 @@ def type_hints(cls: type) -> dict[str, Any]:
     for base in _constructors(cls):
         try:
             hints = get_type_hints(base.__init__)  # type: ignore[misc]
-        except Exception:  # names that are there for type checkers alone
+        except Exception:  # names that exist only for type checkers
             hints = {}
         collected = {name: hint for name, hint in hints.items() if name != "return"} | collected
     return collected
 
 
 def check_options(argument: str, cls: type, options: object) -> None:
-    """Refuse options that a class does not take, and plain values of another type than it says.
+    """Refuse options that a class does not accept, and plain values that do not have the annotated type.
 
-    What is annotated as more than numbers, text, choices and unions of these is left to the constructor. `argument` is
-    what the options came in, as a user writes it.
+    Options annotated as anything but numbers, text, choices and unions of these are left to the constructor.
+    `argument` is the argument that contains the options, as a user writes it.
 
     Examples:
         >>> from graphbench.nn import HeadConfig
@@ -72,7 +72,7 @@ def check_options(argument: str, cls: type, options: object) -> None:
         raise BadInput(f"{argument} must be a mapping of options, such as {{'name': value}}, but got {options!r}.")
     accepted, hints = parameters(cls), type_hints(cls)
     for name, value in options.items():
-        # A class that takes `**options` to the end may know others than it names.
+        # A class with `**options` up to its last base may accept options that it does not name.
         if name not in accepted and not all(map(_hands_on, _constructors(cls))):
             raise UnknownName(f"option of {cls.__name__} in {argument}", str(name), accepted)
         if name in hints and not _fits(value, hints[name]):
@@ -80,7 +80,7 @@ def check_options(argument: str, cls: type, options: object) -> None:
 
 
 def _constructors(cls: type) -> Iterator[type]:
-    """Return the class and, as long as options are handed on by name, its bases."""
+    """Yield the class and, as long as options are passed on by name, its bases."""
     for base in cls.__mro__:
         if "__init__" in base.__dict__:
             yield base
@@ -94,7 +94,7 @@ def _hands_on(base: type) -> bool:
 
 
 def _fits(value: object, hint: Any) -> bool:
-    """Tell whether a value has its annotated plain type; True where the annotation is not a plain type."""
+    """Tell whether a value has its annotated plain type; True if the annotation is not a plain type."""
     origin = get_origin(hint)
     if origin in (Union, UnionType):
         return any(_fits(value, one) for one in get_args(hint))
@@ -102,7 +102,7 @@ def _fits(value: object, hint: Any) -> bool:
         return any(type(value) is type(one) and value == one for one in get_args(hint))
     if hint not in _PLAIN:
         return True
-    flag = isinstance(value, (bool, np.bool_))  # bools are integers to Python, but not to a person
+    flag = isinstance(value, (bool, np.bool_))  # bools are integers to Python, but not to users
     return isinstance(value, _PLAIN[hint][1]) and (hint is bool or not flag)
 
 

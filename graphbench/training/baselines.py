@@ -1,4 +1,4 @@
-"""Scores of models without a network, by the metrics of the network that stands beside them."""
+"""Score baselines with the metrics of the network that they are compared with."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from graphbench.training.tasks.scores import SplitScores
 
 
 def baselines_of(module: BenchmarkModule, data: Benchmark, splits: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Baselines of an open benchmark, fitted on its training split and scored on `splits` as the model is.
+    """Score the baselines of an open benchmark, fitted on its training split, on `splits` like the model.
 
     Returns:
-        Name -> split -> metric as it is logged ("test/MAE") -> value, without those that are undefined; none for a task
-        that does not compare predictions with targets. Beside the splits `seconds` of `Baseline`, and its `note`, where
-        it has them.
+        Name -> split -> metric as it is logged ("test/MAE") -> value, without undefined ones; empty for a task that
+        does not compare predictions with targets. In addition to the splits, `seconds` and `note` of `Baseline` if it
+        has them.
     """
     scores: dict[str, dict[str, Any]] = {
         name: {split: dict(values[split]) for split in splits} for name, values in data.baselines().items()
@@ -44,20 +44,20 @@ def baselines_of(module: BenchmarkModule, data: Benchmark, splits: Sequence[str]
 def scores_of_predictions(
     task: Task, predictions: Tensor, targets: Tensor, device: torch.device | None = None
 ) -> tuple[dict[str, float], dict[str, str]]:
-    """Score predictions that no loss can be computed of; on the predictions' device unless another is given.
+    """Score predictions for which no loss can be computed; on their device unless another is given.
 
-    Predictions `[rows, width]` are in the units of `Task.predict`, and a row of NaN alone is not scored. Targets are
+    Predictions `[rows, width]` are in the units of `Task.predict`, and a row of only NaN is not scored. Targets are
     numbers `[rows, T]`, NaN where unknown, or classes `[rows, 1]`, negative or NaN where unknown.
 
     Returns:
-        Metric -> value, and metric -> why it has none.
+        Metric -> value, and metric -> the reason if it has none.
     """
     place = predictions.device if device is None else device
     predicted = ~predictions.isnan().all(1)
     predictions, targets = predictions[predicted], targets[predicted.to(targets.device)]
     scores = SplitScores(task, "test").to(place)
     for metric in scores.modules():
-        if isinstance(metric, Metric):  # one process has all rows: the others score nothing
+        if isinstance(metric, Metric):  # one process has all rows, and the others score nothing
             metric.distributed_available_fn = lambda: False
     if task.spec.num_classes is not None:
         targets = targets.nan_to_num(nan=-1).long()

@@ -1,4 +1,4 @@
-"""A module and its data in one call, for Python and notebooks."""
+"""Build a module and its data in one call, for Python and notebooks."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from graphbench.training.module import BenchmarkModule
 def build(
     architecture: str | Callable[[BenchmarkSpec], Architecture], benchmark: str | Benchmark, **options: Any
 ) -> tuple[BenchmarkModule, Benchmark]:
-    """Make a module and its data in Python, without the command line.
+    """Build a module and its data in Python, without the command line.
 
     Args:
         architecture: registered name, or its class, or a callable `spec -> Architecture`.
         benchmark: registered name, or a benchmark object.
-        **options: of `BenchmarkModule`; `model_options` and `data_options` are mappings for the two constructors.
+        **options: options of `BenchmarkModule`; `model_options` and `data_options` are mappings for the constructors.
 
     Returns:
         `(module, data)`; the data know which encodings the model needs.
 
     Raises:
-        UnknownName: no such architecture or benchmark, or an option that it does not take.
-        BadInput: an argument or an option is of another kind; names it.
+        UnknownName: no such architecture or benchmark, or an option that it does not accept.
+        BadInput: an argument or an option has the wrong type; the message names it.
     """
     model_options, data_options = options.pop("model_options", {}), options.pop("data_options", {})
     data = _data(benchmark, data_options)
@@ -42,7 +42,7 @@ def build(
 
 
 def _data(benchmark: object, options: object) -> Benchmark:
-    """Return the benchmark; make it where its name was given."""
+    """Return the benchmark; create it if its name was given."""
     if isinstance(benchmark, str):
         cls = registry.load("benchmarks", benchmark)
         check_options("data_options", cls, options)
@@ -55,21 +55,21 @@ def _data(benchmark: object, options: object) -> Benchmark:
             "graphbench.benchmarks.Graphs(graphs)."
         )
     if options:
-        raise BadInput(f"data_options go with the name of a benchmark; {type(benchmark).__name__} is made already.")
+        raise BadInput(f"data_options need the name of a benchmark; {type(benchmark).__name__} is an object already.")
     return benchmark
 
 
 def _architecture(architecture: object, options: object) -> Callable[[BenchmarkSpec], Architecture]:
-    """Return a function that makes the architecture from the specification."""
+    """Return a function that builds the architecture from the specification."""
     cls = registry.load("architectures", architecture) if isinstance(architecture, str) else architecture
     if isinstance(cls, type):
         check_options("model_options", cls, options)
         return partial(cls, **options)  # type: ignore[arg-type]
     if not callable(cls) or isinstance(cls, nn.Module):
         raise BadInput(
-            "architecture must be a registered name, or a class or function that makes one of a specification, but got "
-            f"{type(cls).__name__}."
+            "architecture must be a registered name, or a class or function that builds one from a specification, but "
+            f"got {type(cls).__name__}."
         )
     if options:
-        raise BadInput("model_options go with the name of an architecture or its class; a function has its own.")
+        raise BadInput("model_options need the name of an architecture or its class, not a function.")
     return cls

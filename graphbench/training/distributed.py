@@ -37,13 +37,13 @@ def sum_over_ranks(sums: Tensor, counts: Tensor) -> tuple[Tensor, Tensor, int]:
     """
     if not _has_group():
         return sums, counts, 1
-    both = torch.stack((sums.double(), counts.double()))  # float64 counts exactly, as far as a batch can go
+    both = torch.stack((sums.double(), counts.double()))  # float64 is exact for counts of any batch
     distributed.all_reduce(both)
     return both[0], both[1], distributed.get_world_size()
 
 
 def gather_objects(mine: _Object) -> list[_Object]:
-    """Gather an object of every rank, in the order of ranks; all ranks must call this.
+    """Gather one object from every rank, in the order of ranks; all ranks must call this.
 
     Examples:
         >>> gather_objects((2, 0.5))
@@ -57,10 +57,10 @@ def gather_objects(mine: _Object) -> list[_Object]:
 
 
 def agree_on_rows(metrics: Iterable[Metric]) -> None:
-    """Give list states of metrics an empty tensor on ranks without rows, as all of their graphs may lack a label.
+    """Give list states of metrics an empty tensor on ranks without rows, whose graphs may all lack a label.
 
     torchmetrics would gather an empty list as one-dimensional float32, which fits neither classes nor several targets,
-    so that the ranks hang. Ranks without rows take type and shape from the others.
+    and the ranks would hang. Ranks without rows use dtype and shape of the others.
     """
     if not _has_group() or distributed.get_world_size() == 1:
         return
@@ -83,13 +83,13 @@ def agree_on_rows(metrics: Iterable[Metric]) -> None:
 def broadcast_buffers(module: nn.Module) -> None:
     """Broadcast the buffers of rank 0, which are those of the checkpoint.
 
-    Batch norms gather the statistics of each rank's own graphs. Validation scores are those of the checkpoint only if
-    all ranks evaluate with its statistics.
+    On each rank batch norms collect the statistics of its own graphs. Validation scores are those of the checkpoint
+    only if all ranks evaluate with the checkpoint's statistics.
     """
     if not _has_group() or distributed.get_world_size() == 1:
         return
     for buffer in module.buffers():
-        # A collective needs contiguous memory, and an expanded buffer has none of its own.
+        # A collective needs contiguous memory, which an expanded buffer does not have.
         whole = buffer.detach().contiguous()
         distributed.broadcast(whole, src=0)
         buffer.detach().copy_(whole)
@@ -112,9 +112,9 @@ def reshape_scalars(module: nn.Module) -> None:
 
 @contextlib.contextmanager
 def whole_parameters(trainer: pl.Trainer) -> Iterator[None]:
-    """Gather the parameters that FSDP shards, for code that runs layers outside of Lightning's steps.
+    """Gather the parameters that FSDP shards, for code that runs layers outside Lightning's steps.
 
-    All ranks must enter.
+    All ranks must enter the block.
     """
     model = trainer.strategy.model
     if not isinstance(model, FullyShardedDataParallel):
@@ -127,12 +127,12 @@ def whole_parameters(trainer: pl.Trainer) -> Iterator[None]:
 def unshard(root: FullyShardedDataParallel) -> None:
     """Replace FSDP's wrappers and shards in a module by its parts and whole parameters, on the CPU.
 
-    All ranks must call this. Wrappers are gathered one by one, so that a device never holds all parameters.
+    All ranks must call this. Wrappers are gathered one by one, so that no device needs memory for all parameters.
     """
     module = root.module
     for wrapper in FullyShardedDataParallel.fsdp_modules(root):
         with FullyShardedDataParallel.summon_full_params(wrapper, recurse=False, writeback=False):
-            whole: dict[int, nn.Parameter] = {}  # one that two parts share stays one
+            whole: dict[int, nn.Parameter] = {}  # a parameter shared by two parts stays shared
             places = []
             for part in _unwrapped(wrapper.module):
                 for name, value in part.named_parameters(recurse=False):
@@ -147,7 +147,7 @@ def unshard(root: FullyShardedDataParallel) -> None:
 
 
 def _unwrapped(module: nn.Module) -> Iterator[nn.Module]:
-    """Yield a module and the parts of it that have no wrapper of their own."""
+    """Yield a module and those of its parts that have no separate wrapper."""
     yield module
     for child in module.children():
         if not isinstance(child, FullyShardedDataParallel):
@@ -157,15 +157,15 @@ def _unwrapped(module: nn.Module) -> Iterator[nn.Module]:
 def unshard_at_teardown(trainer: pl.Trainer) -> None:
     """Unshard the model when the trainer tears its strategy down.
 
-    Lightning leaves it in shards, which the next loop takes for whole parameters: the validation after a fit ended in
-    "'weight' must be 2-D", or left parameters of the outermost wrapper as they were.
+    Lightning leaves it in shards, which the next loop takes for whole parameters: the validation after a fit failed
+    with "'weight' must be 2-D", or did not update parameters of the outermost wrapper.
     """
     strategy = trainer.strategy
     teardown = type(strategy).teardown
 
     def unshard_first() -> None:
         root = strategy.model
-        # After an interrupt the other ranks may not take part.
+        # After an interrupt the other ranks may not participate.
         if isinstance(root, FullyShardedDataParallel) and trainer.state.status != TrainerStatus.INTERRUPTED:
             unshard(root)
             strategy.model = strategy.lightning_module
@@ -177,7 +177,7 @@ def unshard_at_teardown(trainer: pl.Trainer) -> None:
 def unused_parameters(module: nn.Module, loss: Callable[[GraphBatch], Tensor], batch: GraphBatch) -> list[str]:
     """Return the names of trainable parameters that get no gradient from `loss(batch)`.
 
-    Gradients, buffers and random generators stay as they are.
+    Gradients, buffers and random generators are not changed.
 
     Examples:
         >>> class Layers(nn.Module):
@@ -189,18 +189,18 @@ def unused_parameters(module: nn.Module, loss: Callable[[GraphBatch], Tensor], b
         ['idle.weight', 'idle.bias']
     """
     named = {name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad}
-    # In evaluation mode: statistics of batch norms must not change, nor be asked of a single graph.
+    # In evaluation mode: statistics of batch norms must not change, and a single graph may have none.
     with torch.random.fork_rng(), torch.enable_grad(), evaluating(module):
         value = loss(batch)
         if not value.requires_grad:
             return list(named)
-        # Not `backward`: it would add to gradients, and run the hooks of whoever watches them.
+        # Not `backward`: it would accumulate gradients and run their hooks.
         gradients = torch.autograd.grad(value, list(named.values()), allow_unused=True)
     return [name for name, gradient in zip(named, gradients, strict=True) if gradient is None]
 
 
 def smallest_graph(table: GraphTable) -> GraphBatch:
-    """Return the graph with the fewest nodes, then edges, as a batch."""
+    """Return the graph with the fewest nodes, then fewest edges, as a batch."""
     nodes, edges = table.num_nodes, table.num_edges
     return table.batch([int((nodes * (int(edges.max()) + 1) + edges).argmin())])
 
@@ -210,10 +210,10 @@ def set_unused_parameters(
 ) -> None:
     """Set DDP's `find_unused_parameters` if the model has such parameters, and log that.
 
-    The last layers of models that update edges have unused parameters wherever the head reads nodes. They belong to the
-    published counts, so they stay, and plain DDP would fail at the second step. To find them DDP walks through the
-    graph of every backward pass, so models without any are spared. A strategy in a configuration has every option of
-    DDP written out, so `find_unused_parameters: false` there is nobody's decision. Without an open benchmark DDP looks.
+    The last layers of models that update edges have unused parameters if the head reads nodes. They belong to the
+    published counts, so they stay, and plain DDP would fail at the second step. To find them DDP traverses the graph
+    of every backward pass, so the option is off for models without any. A strategy in a configuration lists every DDP
+    option, so `find_unused_parameters: false` there is not a user's choice. Without an open benchmark the option is on.
     """
     strategy = trainer.strategy
     assert isinstance(strategy, DDPStrategy)
@@ -224,12 +224,12 @@ def set_unused_parameters(
     if not (tables := getattr(data, "tables", None)):
         options.setdefault("find_unused_parameters", True)
         return
-    # The smallest graph asks for the least memory.
+    # The smallest graph needs the least memory.
     batch = data.on_before_batch_transfer(smallest_graph(tables["train"]), 0)
     unused = unused_parameters(module, loss, data.on_after_batch_transfer(batch, 0))
     options["find_unused_parameters"] = bool(unused)
     if unused and trainer.is_global_zero:
-        log.info("%d parameters get no gradient, such as %s: DDP is told not to wait for them.", len(unused), unused[0])
+        log.info("%d parameters get no gradient, such as %s: DDP will not wait for them.", len(unused), unused[0])
 
 
 def prepare_strategy(

@@ -1,4 +1,4 @@
-"""Plain values that say how a module was made, for checkpoints and trackers, and the way back from them."""
+"""Describe how a module was built by plain values, for checkpoints and trackers, and rebuild it from them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from graphbench.runs import trust
 from graphbench.runs.checkpoints import INSTANTIATOR as INSTANTIATOR
 from graphbench.runs.checkpoints import check_instantiator
 
-#: What nobody can rebuild a module without.
+#: Hyper-parameters without which no module can be rebuilt.
 _NEEDED = ("spec", "architecture")
 
 
@@ -30,10 +30,10 @@ class _Unknown(Exception):
 
 
 def plain_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of a module, classes as `class_path` and `init_args`, without values of no such form.
+    """Return the arguments of a module, with classes as `class_path` and `init_args`, as far as they have a plain form.
 
-    Classes, functions of a module, `functools.partial` of them, dataclasses and plain values have a form; lambdas and
-    objects that were made already do not.
+    Classes, functions of a module, `functools.partial` of them, dataclasses and plain values have one; lambdas and
+    existing objects do not, and are omitted.
 
     Examples:
         >>> import torch
@@ -48,7 +48,7 @@ def plain_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, np.generic):  # numbers of a search or a table, which nothing but NumPy reads back
+    if isinstance(value, np.generic):  # numbers from a search or a table, which only NumPy could read back
         value = value.item()
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
@@ -69,9 +69,9 @@ def _plain(value: Any) -> Any:
 
 
 def _path(value: Callable[..., Any]) -> str:
-    """Dotted path of a class or function that can be imported by it."""
+    """Return the dotted path of a class or function that can be imported by it."""
     module, name = getattr(value, "__module__", None), getattr(value, "__qualname__", "<")
-    # Only what an import by this path gives back, hence nothing nested in a function or redefined.
+    # Only objects that an import of this path returns, so nothing nested in a function or redefined.
     if not module or "<" in name or getattr(sys.modules.get(module), name, None) is not value:
         raise _Unknown
     return f"{module}.{name}"
@@ -81,10 +81,10 @@ def _path(value: Callable[..., Any]) -> str:
 def rebuilding(
     checkpoint: Mapping[str, Any], file: str | Path | None, options: Mapping[str, Any], path: str | Path, trusted: bool
 ) -> Iterator[None]:
-    """Within the block, a module is made of hyper-parameters; they import what is registered, admitted or imported yet.
+    """Within the block, hyper-parameters of a module import only what is registered, admitted or already imported.
 
-    Those of the YAML `file`, if given, stand in place of the checkpoint's, and `options` in place of either; `path` is
-    the checkpoint's. With `trusted` they import whatever they name.
+    Those of the YAML `file`, if given, replace the checkpoint's, and `options` override both; `path` is the
+    checkpoint's. With `trusted` they may import anything.
     """
     stored = checkpoint.get("hyper_parameters", {})
     if file is not None:
@@ -95,7 +95,7 @@ def rebuilding(
     missing = [name for name in _NEEDED if name not in merged]
     if missing:
         raise BadInput(
-            f"{path} does not say with which {' and '.join(missing)} its module was made: an older version wrote it, "
+            f"{path} does not say with which {' and '.join(missing)} its module was built: an older version wrote it, "
             "or it was given in Python as an object that plain values cannot describe. Give what is missing: "
             f"load_from_checkpoint(path, {', '.join(f'{name}=...' for name in missing)})."
         )
@@ -107,11 +107,11 @@ def rebuilding(
     except GraphbenchError:
         raise
     except (ArgumentError, TypeError) as error:
-        raise BadInput(f"The module of {path} cannot be made of its hyper-parameters: {error}") from error
+        raise BadInput(f"The module of {path} cannot be built from its hyper-parameters: {error}") from error
 
 
 def _dotted(content: Any) -> Iterator[str]:
-    """Every text among the values that is a dotted path."""
+    """Yield every string among the values that is a dotted path."""
     if isinstance(content, str):
         if "." in content and all(part.isidentifier() for part in content.split(".")):
             yield content
@@ -121,9 +121,9 @@ def _dotted(content: Any) -> Iterator[str]:
 
 
 def _imported(path: str) -> Iterator[str]:
-    """Find a class that this process has imported already, and where it is defined.
+    """Yield the path of a module or optimizer class that this process has already imported, and where it is defined.
 
-    Other classes are left out: `subprocess.Popen` is imported in most processes.
+    Other classes are omitted: `subprocess.Popen` is imported in most processes.
     """
     module, _, name = path.rpartition(".")
     cls = getattr(sys.modules.get(module), name, None)

@@ -1,4 +1,4 @@
-"""Choose the parameters that learn and their rates: optimizer, schedule, rates of parts, frozen parts."""
+"""Choose the trained parameters and their learning rates: optimizer, schedule, rates of parts, frozen parts."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 _LONGEST_MESSAGE = 600  # characters of torch's message on weights
 
 
-#: Argument of `BenchmarkModule` -> its type, and what to give.
+#: Argument of `BenchmarkModule` -> its type, and what to pass.
 _OBJECTS: dict[str, tuple[Any, str]] = {
     "spec": (BenchmarkSpec, "the BenchmarkSpec of the data, such as data.spec"),
     "head": (HeadConfig, "a graphbench.nn.HeadConfig, such as HeadConfig(num_layers=2)"),
@@ -39,7 +39,7 @@ _OBJECTS: dict[str, tuple[Any, str]] = {
 
 
 def check_objects(given: Mapping[str, Any]) -> None:
-    """Refuse texts, mappings and classes in place of objects, which only the command line builds from them."""
+    """Refuse strings, mappings and classes instead of objects, which only the command line builds from them."""
     for name, (kind, words) in _OBJECTS.items():
         if not isinstance(given[name], kind):
             raise BadInput(f"{name} must be {words}, but got {given[name]!r}.")
@@ -52,20 +52,20 @@ def check_objects(given: Mapping[str, Any]) -> None:
     is_list = isinstance(metrics, Sequence) and not isinstance(metrics, str)
     if metrics is not None and not (is_list and all(isinstance(one, (str, Mapping, Metric)) for one in metrics)):
         raise BadInput(
-            "metrics must be a list of names, and of metrics that are made, such as ['R2', torchmetrics.MeanMetric()], "
+            "metrics must be a list of names and metric objects, such as ['R2', torchmetrics.MeanMetric()], "
             f"but got {metrics!r}."
         )
 
 
 def make_architecture(make: Callable[[BenchmarkSpec], Architecture], spec: BenchmarkSpec) -> Architecture:
-    """Make the model of a specification."""
-    cls = getattr(make, "func", make)  # of `functools.partial`
+    """Build the model for a specification."""
+    cls = getattr(make, "func", make)  # the function of a `functools.partial`
     is_other = isinstance(cls, nn.Module) or (isinstance(cls, type) and not issubclass(cls, Architecture))
     if is_other or not callable(cls):
         shown = cls.__name__ if isinstance(cls, type) else f"a {type(cls).__name__}"
         raise BadInput(
-            "architecture must be a subclass of graphbench.Architecture, or a function that makes one of a "
-            f"specification, but got {shown}. An nn.Module becomes part of a subclass, whose forward(batch) returns a "
+            "architecture must be a subclass of graphbench.Architecture, or a function that builds one from a "
+            f"specification, but got {shown}. Make an nn.Module part of a subclass, whose forward(batch) returns a "
             "Representation."
         )
     wanted = "an Architecture whose constructor calls super().__init__(spec, dim)"
@@ -74,21 +74,21 @@ def make_architecture(make: Callable[[BenchmarkSpec], Architecture], spec: Bench
     except AttributeError as error:
         if "Module.__init__() call" not in str(error):
             raise
-        raise BadInput(f"architecture must make {wanted} before it sets a part: {error}.") from error
+        raise BadInput(f"architecture must build {wanted} before it sets a part: {error}.") from error
     if not isinstance(made, Architecture) or "dim" not in vars(made):
-        raise BadInput(f"architecture must make {wanted}; it made {type(made).__name__}.")
+        raise BadInput(f"architecture must build {wanted}; it built {type(made).__name__}.")
     _check_parts(made)
     return made
 
 
 def _check_parts(model: nn.Module) -> None:
-    """Refuse weights that torch does not register, in lists and dictionaries of Python, and weights without a size.
+    """Refuse weights in Python lists and dictionaries, which torch does not register, and weights without a size.
 
-    Frozen weights may be there, such as those of a teacher that should not be stored.
+    Frozen weights are allowed there, such as those of a teacher that should not be stored.
     """
     for name, parameter in model.named_parameters():
         if isinstance(parameter, nn.parameter.UninitializedParameter):
-            raise BadInput(f"{type(model).__name__} needs the size of {name} when it is made; a lazy module has none.")
+            raise BadInput(f"{type(model).__name__} needs the size of {name} when it is built; a lazy module has none.")
     registered = {id(part) for part in (*model.modules(), *model.parameters())}
     for module in model.modules():
         for name, value in vars(module).items():
@@ -103,11 +103,11 @@ def _check_parts(model: nn.Module) -> None:
 
 
 class LearningModule(pl.LightningModule):
-    """Base of `BenchmarkModule`: optimizer, schedule and frozen parts of a module with an architecture."""
+    """Base class of `BenchmarkModule`: optimizer, schedule and frozen parts of a module with an architecture."""
 
     architecture: Architecture
     spec: BenchmarkSpec
-    #: `max_steps` of the run itself; -1 without one, and while finders train.
+    #: `max_steps` of the run; -1 without one, and while Lightning's finders train.
     _last_step = -1
     _logged_untrained = False
     _logged_options = False
@@ -121,7 +121,7 @@ class LearningModule(pl.LightningModule):
         freeze: str | list[str] | None,
         freeze_epochs: int | None,
     ) -> None:
-        """Check the options, see `BenchmarkModule`, and freeze parts; call it when all parameters exist."""
+        """Check the options, see `BenchmarkModule`, and freeze parts; call it after all parameters exist."""
         self.schedule = schedule
         self.lr_scales = lr_scales or {}
         for name, scale in self.lr_scales.items():
@@ -131,32 +131,32 @@ class LearningModule(pl.LightningModule):
         self._rates: list[float] = []
         self.learning_rates = parts.parse_rates(learning_rates)
         self.freeze_epochs = freeze_epochs
-        # Last, as patterns name parameters: those of the head and of the task exist by now.
+        # Last, since patterns name parameters: those of the head and the task exist now.
         self.frozen = parts.freeze_parts(self, parts.parse_patterns(freeze), freeze_epochs)
         self.train(self.training)
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Add what checkpoints of earlier versions lack, and warn of options that change the trained model."""
+        """Add what checkpoints of earlier versions lack, and warn about options that change the trained model."""
         targets.add_deviations(self, checkpoint.get("state_dict", {}))  # type: ignore[arg-type]
         trained, trainer = checkpoint.get("hyper_parameters"), attached_trainer(self)
         if self._logged_options or not isinstance(trained, Mapping) or not (trainer is None or trainer.is_global_zero):
             return
         if options := differing_options(self.hparams, trained):
-            self._logged_options = True  # once, of the two splits of a test
+            self._logged_options = True  # once, although a test has two splits
             logger.warning("The checkpoint was trained with other options: %s.", "; ".join(options[:6]))
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
-        """Load weights as torch does.
+        """Load weights like torch.
 
         Raises:
-            BadInput: they do not fit; names what is missing, unexpected or of another shape.
+            BadInput: they do not match; names what is missing, unexpected or has another shape.
         """
         try:
             return super().load_state_dict(state_dict, strict, assign)
         except RuntimeError as error:
-            if "in loading state_dict" not in str(error):  # such as a device without memory
+            if "in loading state_dict" not in str(error):  # such as an out-of-memory error
                 raise
-            # torch's first line names the class, and each of the others one kind of misfit.
+            # torch's first line names the class, and each further line one kind of mismatch.
             misfits = " ".join(line.strip() for line in str(error).splitlines()[1:])
             name = type(self.architecture).__name__
             raise BadInput(
@@ -167,7 +167,7 @@ class LearningModule(pl.LightningModule):
     # -- frozen parts --------------------------------------------------------------------------------------------
 
     def train(self, mode: bool = True) -> LearningModule:
-        """Set the mode of all parts but batch norms of frozen ones, which stay in evaluation mode."""
+        """Set the mode of all parts except batch norms of frozen parts, which stay in evaluation mode."""
         super().train(mode)
         if getattr(self, "frozen", None) and self.is_frozen:
             parts.rest_frozen_norms(self, self.frozen)
@@ -175,37 +175,37 @@ class LearningModule(pl.LightningModule):
 
     @property
     def is_frozen(self) -> bool:
-        """Tell whether the parts of `freeze` stay as they are in this epoch."""
+        """Tell whether the parts of `freeze` are frozen in this epoch."""
         return bool(self.frozen) and (self.freeze_epochs is None or self.current_epoch < self.freeze_epochs)
 
     def on_train_epoch_start(self) -> None:
         """Unfreeze parts after `freeze_epochs`."""
         if self.freeze_epochs is not None:
-            self.train()  # batch norms of these parts, too
+            self.train()  # also batch norms of these parts
             if self.current_epoch == self.freeze_epochs:
                 logger.info(
-                    "freeze: from epoch %d on %d frozen tensors learn", self.current_epoch + 1, len(self.frozen)
+                    "freeze: from epoch %d on, %d frozen tensors are trained", self.current_epoch + 1, len(self.frozen)
                 )
 
     def on_after_backward(self) -> None:
-        """Warn of parts that get no gradient, and drop the gradients of frozen parts."""
-        # Under sharding strategies a process has only some of the gradients.
+        """Warn about parts that get no gradient, and drop the gradients of frozen parts."""
+        # With sharding strategies a process has only some of the gradients.
         if not self._logged_untrained and isinstance(self.trainer.strategy, (SingleDeviceStrategy, DDPStrategy)):
             self._logged_untrained = True
             untrained = parts.without_gradient(self.architecture)
             if untrained and self.trainer.is_global_zero:
                 name = type(self.architecture).__name__
                 logger.warning("No gradient of the first step reaches %s of %s.", ", ".join(untrained), name)
-        # Lightning calls this after DDP has averaged and before clipping, whose norm is then of what learns.
+        # Lightning calls this after DDP has averaged and before clipping, whose norm then covers only trained parts.
         if self.freeze_epochs is not None and self.is_frozen:
             parts.drop_gradients(self, self.frozen)
 
     # -- length of the run ---------------------------------------------------------------------------------------
 
     def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
-        """Stop the trainer where `max_steps` ends the run within an epoch, so that the last weights are validated.
+        """Stop the trainer if `max_steps` ends the run within an epoch, so that the last weights are validated.
 
-        Lightning validates there only a training that is stopped, which `min_epochs` would prevent.
+        At that point Lightning validates only if training is stopped, which `min_epochs` would prevent.
         """
         if 0 <= self._last_step <= self.trainer.global_step:
             self.trainer.should_stop = True
@@ -215,7 +215,7 @@ class LearningModule(pl.LightningModule):
 
     @property
     def lr(self) -> float:
-        """The learning rate; Lightning's LearningRateFinder sets it."""
+        """The learning rate, which Lightning's LearningRateFinder sets."""
         return float(self._probe().defaults["lr"]) if self._found_lr is None else self._found_lr
 
     @lr.setter
@@ -229,11 +229,11 @@ class LearningModule(pl.LightningModule):
 
     @property
     def monitor_mode(self) -> str:
-        """Return "max" or "min", the best end of that metric."""
+        """Return "max" or "min", the direction in which that metric is better."""
         return "max" if self.spec.higher_is_better else "min"
 
     def lr_scheduler_step(self, scheduler: Any, metric: Any) -> None:
-        """Step the scheduler as Lightning does, and end the training at the rate of `schedule.stop_below`."""
+        """Step the scheduler like Lightning, and stop training at the rate `schedule.stop_below`."""
         super().lr_scheduler_step(scheduler, metric)
         self._end_by_rate()
 
@@ -244,9 +244,9 @@ class LearningModule(pl.LightningModule):
                 self.lr_scheduler_step(config.scheduler, scores[str(config.monitor)])
 
     def on_train_start(self) -> None:
-        """End a resumed run that the rate has ended, and start the epoch of a run that resumes within one."""
+        """Stop a resumed run if its rate had stopped it, and start the epoch of a run that resumes within one."""
         self._end_by_rate()
-        # Lightning does not call `on_train_epoch_start` where a run resumes within an epoch.
+        # Lightning does not call `on_train_epoch_start` if a run resumes within an epoch.
         if self.freeze_epochs is not None:
             self.train()
         for callback in self.trainer.callbacks:  # type: ignore[attr-defined]
@@ -259,12 +259,12 @@ class LearningModule(pl.LightningModule):
 
     @property
     def ended_by_rate(self) -> bool:
-        """Tell whether the rate has fallen to where the schedule ends the training (`schedule.stop_below`)."""
+        """Tell whether the rate has fallen below the value at which the schedule stops training (`stop_below`)."""
         return self.schedule.ends(group["lr"] for group in self.trainer.optimizers[0].param_groups)
 
     def on_fit_start(self) -> None:
-        """Start at the rate of Lightning's finder, and warn if frozen parts never learn."""
-        self._last_step = self.trainer.max_steps  # not before: finders train with limits of their own
+        """Start at the rate of Lightning's finder, and warn if frozen parts are never trained."""
+        self._last_step = self.trainer.max_steps  # not earlier: finders train with their own limits
         last, fewest = self.trainer.max_epochs, self.trainer.min_epochs or 0
         # Last, since counting batches builds the loader, which a run without these options does not need here.
         if fewest > 1 and self._last_step >= 0 and (ends := self._epochs()) is not None and ends < fewest:
@@ -276,25 +276,25 @@ class LearningModule(pl.LightningModule):
                 "freeze_epochs=%d, and the run ends after %d: these parts never learn", self.freeze_epochs, last
             )
         if self._found_lr is not None:
-            # A ratio, since parts with rates of their own keep their proportion to the others.
+            # A ratio, since parts with separate rates keep their proportion to the others.
             factor = self._found_lr / float(self._probe().defaults["lr"])
             schedulers = [config.scheduler for config in self.trainer.lr_scheduler_configs]
             set_rates(self.trainer.optimizers[0], schedulers, [rate * factor for rate in self._rates])
 
     def _probe(self) -> torch.optim.Optimizer:
-        """Make the optimizer of one matrix, for its defaults; Muon takes nothing else."""
+        """Create the optimizer for one matrix, to read its defaults; Muon accepts nothing else."""
         return self._optimizer_of([nn.Parameter(torch.zeros(1, 1))])
 
     def configure_optimizers(self) -> Any:
-        """Optimizer with its groups, and the schedule; `BadInput` where the optimizer takes no such option or shape."""
+        """Return the optimizer and the schedule; raise `BadInput` if the optimizer rejects an option or shape."""
         optimizer = self.build_optimizer()
         _check_eps(optimizer)
         if isinstance(optimizer, torch.optim.LBFGS) and self.trainer.accumulate_grad_batches > 1:
-            raise BadInput(  # Lightning zeroes them before the first batch alone
+            raise BadInput(  # Lightning zeroes gradients only before the first batch
                 f"--trainer.accumulate_grad_batches is {self.trainer.accumulate_grad_batches}: LBFGS evaluates a batch "
-                "several times in a step, whose gradients would add up. Take a larger --data.batch_size."
+                "several times per step, and these gradients would add up. Use a larger --data.batch_size."
             )
-        # Before the scheduler is made, which multiplies them at once by the factor of the first interval.
+        # Before the scheduler is created, which at once multiplies the rates by the factor of the first interval.
         self._rates = [float(group["lr"]) for group in optimizer.param_groups]
         scheduler = self.schedule.configure(
             optimizer,
@@ -306,7 +306,7 @@ class LearningModule(pl.LightningModule):
         return {"optimizer": optimizer} | ({"lr_scheduler": scheduler} if scheduler else {})
 
     def _epochs(self) -> int | None:
-        """Return the epochs of the whole run by `max_epochs` or `max_steps`, whichever ends it first; None if open."""
+        """Return the epochs of the run, limited by `max_epochs` or `max_steps`; None if it is open-ended."""
         trainer = self.trainer
         epochs = None if trainer.max_epochs is None or trainer.max_epochs < 0 else trainer.max_epochs
         if trainer.max_steps < 0:
@@ -334,7 +334,7 @@ class LearningModule(pl.LightningModule):
 
 
 def _check_eps(optimizer: torch.optim.Optimizer) -> None:
-    """Refuse an `eps` that is 0 in the type of the weights: Adam would divide by the root of a gradient's square alone.
+    """Refuse an `eps` that is 0 in the dtype of the weights: Adam would divide by a root that may be 0.
 
     With `--trainer.precision 16-true` weights are float16, whose smallest number is 6e-8; Adam's eps is 1e-8.
     """
@@ -344,6 +344,6 @@ def _check_eps(optimizer: torch.optim.Optimizer) -> None:
             if not torch.tensor(eps, dtype=kind):
                 raise BadInput(
                     f"--model.optimizer.eps is {eps:g}, which is 0 in {str(kind).removeprefix('torch.')}, the type of "
-                    f"the weights. Take at least {torch.finfo(kind).tiny:.0e}, or another --trainer.precision: "
+                    f"the weights. Use at least {torch.finfo(kind).tiny:.0e}, or another --trainer.precision: "
                     "16-mixed keeps weights in float32, bf16-true has the exponents of float32."
                 )

@@ -1,6 +1,6 @@
-"""Reach the parts of Lightning that no public name gives; no other file of graphbench uses names that begin with `_`.
+"""Access parts of Lightning without a public name; no other file of graphbench uses its names that begin with `_`.
 
-Each function says what Lightning lacks. `tests/training/test_lightning_internals.py` fails where a release renames one.
+Each function says what Lightning lacks. `tests/training/test_lightning_internals.py` fails if a release renames one.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from torch.optim.swa_utils import AveragedModel
 
 def replace_signal_handling(trainer: pl.Trainer, handling: Any) -> None:
     """Let an object with `register_signal_handlers`, `teardown` and `received_sigterm` handle a trainer's signals."""
-    # Lightning's handlers call collectives, so a signal within one hangs, and `Trainer` takes no others.
+    # Lightning's handlers call collectives, so a signal within one hangs, and `Trainer` accepts no others.
     trainer._signal_connector = handling
 
 
 def skip_sigterm_broadcast(trainer: pl.Trainer) -> None:
-    """Leave out the broadcast of SIGTERM before every batch."""
+    """Skip the broadcast of SIGTERM before every batch."""
     # It forces a host-device sync per step and has no option; `OrderlyStop` compares on the host.
     trainer.fit_loop.epoch_loop._broadcast_sigterm_tensor = lambda: None  # type: ignore[method-assign]
 
 
 def begin_next_epoch(trainer: pl.Trainer) -> None:
-    """Go on behind the epoch at whose end the checkpoint was written, also where `max_steps` ends the run."""
-    # Such a run always counts as restarted within an epoch: Lightning would go through the end of the epoch again,
-    # without a batch, whose scores are NaN and whose validation is missing.
+    """Resume after the epoch at whose end the checkpoint was written, also if `max_steps` ends the run."""
+    # Such a run always counts as restarted within an epoch: Lightning would repeat the end of the epoch without a
+    # batch, with scores of NaN and no validation.
     loop = trainer.fit_loop
     if not loop.restarted_on_epoch_end:
         return
@@ -45,8 +45,8 @@ def begin_next_epoch(trainer: pl.Trainer) -> None:
 
 
 def count_batch_once(trainer: pl.Trainer) -> None:
-    """Go on behind the validation within an epoch at whose end the checkpoint was written."""
-    # Lightning leaves that validation out and ends its batch again, counted twice: loggers would be a step ahead.
+    """Resume after the validation within an epoch at whose end the checkpoint was written."""
+    # Lightning skips that validation and finishes its batch again, counting it twice: loggers would be a step ahead.
     loop = trainer.fit_loop.epoch_loop
     fetcher: Any = trainer.fit_loop._data_fetcher
     if loop.restarting and loop.restarted_on_last and loop._should_check_val_fx(fetcher):
@@ -55,19 +55,19 @@ def count_batch_once(trainer: pl.Trainer) -> None:
 
 def cluster_environment(trainer: pl.Trainer) -> Any:
     """Return the environment that started the trainer's processes, or None."""
-    # Only strategies of several processes have it as a public attribute, and SLURM also starts single ones.
+    # Only strategies for several processes have it as a public attribute, and SLURM also starts single processes.
     return trainer._accelerator_connector.cluster_environment
 
 
 def group_timeout(strategy: Strategy) -> timedelta:
     """Return the timeout of a strategy's process group."""
-    # The argument is stored under a private name alone; a strategy without it has Lightning's default.
+    # The argument is stored only under a private name; a strategy without it has Lightning's default.
     return getattr(strategy, "_timeout", None) or timedelta(minutes=30)
 
 
 def attached_trainer(module: pl.LightningModule) -> pl.Trainer | None:
     """Return the trainer of a module, or None."""
-    # `LightningModule.trainer` raises without one, and under Fabric it is a stand-in that has no data.
+    # `LightningModule.trainer` raises without one, and with Fabric it is a stand-in without data.
     try:
         return module.trainer if module.fabric is None else None
     except RuntimeError:
@@ -75,26 +75,26 @@ def attached_trainer(module: pl.LightningModule) -> pl.Trainer | None:
 
 
 def ddp_options(strategy: DDPStrategy) -> dict[str, Any]:
-    """Return the arguments with which a strategy will wrap the model, to be changed in place."""
-    # Whether parameters stay unused is known once model and data exist, after the strategy was built.
+    """Return the arguments with which a strategy will wrap the model, which may be changed in place."""
+    # Whether parameters are unused is known only once model and data exist, after the strategy was built.
     return strategy._ddp_kwargs
 
 
 def metrics_column(bar: RichProgressBar) -> Any:
-    """Return the column of the values beside a bar, or None before Lightning has made it."""
-    # `configure_columns` returns all columns but this one.
+    """Return the column of the values next to a bar, or None before Lightning has created it."""
+    # `configure_columns` returns all columns except this one.
     return bar._metric_component
 
 
 def epoch_metrics(trainer: pl.Trainer) -> Mapping[str, Tensor]:
-    """Return what callbacks and module logged for the epoch that ends."""
-    # `Trainer.logged_metrics` adds up values of earlier steps and epochs.
+    """Return the values that callbacks and module logged for the epoch that ends."""
+    # `Trainer.logged_metrics` also contains values of earlier steps and epochs.
     return trainer._logger_connector.metrics["log"]
 
 
 def average_floats_alone(trainer: pl.Trainer) -> None:
-    """Let averages of weights take buffers of whole numbers, such as the offsets of a table, as they are."""
-    # Averages with decay d would round d x + (1 - d) x down to x - 1 and read other rows; no option leaves them out.
+    """Let weight averages copy integer buffers, such as the offsets of a table, without averaging."""
+    # Averages with decay d would round d x + (1 - d) x down to x - 1 and read other rows; no option excludes them.
     for callback in trainer.callbacks:  # type: ignore[attr-defined]
         if isinstance(callback, WeightAveraging) and callback._average_model is not None:
             _keep_whole_numbers(callback._average_model)

@@ -1,4 +1,4 @@
-"""Learning-rate schedules, and parameter groups with learning rates of their own."""
+"""Learning-rate schedules, and parameter groups with separate learning rates."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ logger = logging.getLogger(__name__)
 ScheduleName = Literal["constant", "cosine", "linear", "step", "exponential", "inverse_sqrt", "one_cycle", "plateau"]
 Interval = Literal["step", "epoch"]
 Watch = Literal["metric", "loss"]
-#: Factor of the rate below which a model does not learn.
+#: Factor of the rate below which a model practically does not learn.
 _HARDLY = 1e-6
-#: Options of a schedule that not every one reads -> the names of those that do.
+#: Options that only some schedules read -> the names of these schedules.
 _READ_BY = {
     "floor": ("cosine", "linear", "one_cycle", "step", "exponential"),
     "milestones": ("step",),
@@ -35,37 +35,37 @@ _READ_BY = {
 
 @dataclass(frozen=True)
 class Schedule:
-    """Course of the learning rate over a run; a factor of the optimizer's rate.
+    """Course of the learning rate over a run, as a factor of the optimizer's rate.
 
-    Warm-up rises linearly over `warmup` epochs (or steps) to 1; what follows depends on `name`, with p the share of
+    Warm-up rises linearly over `warmup` epochs (or steps) to 1. What follows depends on `name`, with p the share of
     the remaining run that has passed:
 
     * constant: 1; cosine: (1 + cos πp) / 2; linear: 1 - p, both down to `floor`;
     * step: `gamma ** (e // step_size)`, or `gamma ** m` after m of the `milestones`; exponential:
       `gamma ** (e / step_size)`; never below `floor`, e counted after warm-up (see `warmup_overlaps`);
-    * inverse_sqrt: `sqrt(w / max(w, e))`, e counted from the start of the run, w the warm-up and at least 1;
-    * one_cycle: cosine rise over the warm-up instead of a linear one, then cosine;
-    * plateau: torch's ReduceLROnPlateau on what `watch` says.
+    * inverse_sqrt: `sqrt(w / max(w, e))`, e counted from the start of the run, w the warm-up, at least 1;
+    * one_cycle: a cosine rise over the warm-up instead of a linear one, then cosine;
+    * plateau: torch's ReduceLROnPlateau on the score given by `watch`.
 
     Args:
         name: shape after warm-up.
         interval: whether the factor changes every step or every epoch; `warmup` and `step_size` count these.
         warmup: length of the warm-up in intervals.
-        warmup_floor: smallest factor during warm-up. With `interval: epoch` epoch e trains at `e / warmup`, so
+        warmup_floor: smallest factor during warm-up. With `interval: epoch`, epoch e trains at `e / warmup`, so
             epoch 0 needs a floor; GraphGPS trains it at 1e-6 of the rate. By default warm-up counts from 1
             (`(e + 1) / warmup`), which wastes no epoch.
-        warmup_overlaps: count epochs (or steps) of what follows from the start of the run, not from the end of warm-up;
-            during warm-up the two factors are multiplied. So runs a scheduler of PyTorch beneath a linear warm-up (Ma &
-            Yarats, "On the adequacy of untuned warmup for adaptive optimization", 2021).
+        warmup_overlaps: count epochs (or steps) of the main schedule from the start of the run, not from the end of
+            warm-up; during warm-up the two factors are multiplied, as with a PyTorch scheduler under a linear warm-up
+            (Ma & Yarats, "On the adequacy of untuned warmup for adaptive optimization", 2021).
         floor: smallest factor at the end of cosine, linear and one_cycle, and anywhere in step and exponential.
         step_size: intervals between two drops (step, exponential).
-        milestones: intervals after which the rate drops (step), in place of every `step_size`.
+        milestones: intervals after which the rate drops (step), instead of every `step_size`.
         gamma: factor of a drop (step, exponential).
         factor, patience, min_lr: as in torch's ReduceLROnPlateau; `patience` counts validations.
-        stop_below: the training ends when plateau has cut the rate below it, as runs of "Benchmarking Graph Neural
-            Networks" do, whose length is no number of epochs; 0: it never does.
-        watch: what plateau follows on the validation split: the benchmark's metric, or the loss, as GraphGPS and
-            "Benchmarking Graph Neural Networks" do.
+        stop_below: stop training when plateau has reduced the rate below this value, as in "Benchmarking Graph Neural
+            Networks", whose runs have no fixed number of epochs; 0 never stops.
+        watch: what plateau follows on the validation split: the benchmark's metric, or the loss, as in GraphGPS and
+            "Benchmarking Graph Neural Networks".
     """
 
     name: ScheduleName = "constant"
@@ -84,7 +84,7 @@ class Schedule:
     watch: Watch = "metric"
 
     def __post_init__(self) -> None:
-        # Types hold on the command line alone; from Python a misspelt name would leave the rate constant.
+        # Only the command line checks types; in Python a misspelt name would leave the rate constant.
         for option, choices in (("name", ScheduleName), ("interval", Interval), ("watch", Watch)):
             check_choice(f"schedule.{option}", getattr(self, option), get_args(choices))
         for option, least in (("warmup", 0), ("step_size", 1), ("patience", 0)):
@@ -100,11 +100,11 @@ class Schedule:
                 f"schedule.milestones must grow from above 0, such as [120, 160], but got {self.milestones}."
             )
         check_range("schedule.stop_below", self.stop_below, at_least=0)
-        for field in fields(self):  # those of a recipe, where another name was given over it
+        for field in fields(self):  # a recipe's options may remain after its schedule name was overridden
             value, names = getattr(self, field.name), _READ_BY.get(field.name, ())
             if names and self.name not in names and value != field.default:
                 logger.warning(
-                    "schedule.%s: %s is for %s; with name: %s it does nothing.",
+                    "schedule.%s: %s is for %s; with name: %s it has no effect.",
                     field.name, value, " and ".join(names), self.name,
                 )  # fmt: skip
         if 0 < self.stop_below <= self.min_lr:
@@ -113,17 +113,17 @@ class Schedule:
                 f"{self.min_lr}."
             )
         if self.name == "plateau" and self.warmup:
-            raise BadInput("schedule.warmup does not combine with name: plateau, which follows the scores alone.")
+            raise BadInput("schedule.warmup does not combine with name: plateau, which follows only the scores.")
 
     def factor_at(self, count: int, total: int) -> float:
-        """Factor of the rate in interval `count` (from 0) of `total`."""
+        """Return the factor of the rate in interval `count` (from 0) of `total`."""
         if count >= self.warmup:
             return self._decay(count, total)
         rise = self._rise(count)
         return rise * self._decay(count, total) if self.warmup_overlaps else rise
 
     def _rise(self, count: int) -> float:
-        """Factor of the warm-up."""
+        """Return the factor of the warm-up."""
         if self.name == "one_cycle":
             return (1 - math.cos(math.pi * (count + 1) / self.warmup)) / 2
         if self.warmup_floor is not None:
@@ -131,10 +131,10 @@ class Schedule:
         return (count + 1) / self.warmup
 
     def _decay(self, count: int, total: int) -> float:
-        """Factor of what follows the warm-up, or runs beneath it."""
+        """Return the factor of the schedule after warm-up, or during it if the two overlap."""
         start = 0 if self.warmup_overlaps else self.warmup
         after = count - start
-        # Past the end, where a run goes on for longer than planned, the rate stays where it ended.
+        # If a run continues for longer than planned, the rate keeps its last value.
         passed = min(1.0, after / max(1, total - start))
         if self.name in ("cosine", "one_cycle"):
             return self.floor + (1 - self.floor) * (1 + math.cos(math.pi * passed)) / 2
@@ -150,7 +150,7 @@ class Schedule:
         return 1.0
 
     def _warn_of_length(self, total: int) -> None:
-        """Warn where a run of `total` intervals does not see the schedule, or has hardly any rate for half of it."""
+        """Warn if a run of `total` intervals ends before the schedule changes, or has a tiny rate for half of it."""
         length = f"and the run has {total:,}"
         if self.warmup >= total:
             logger.warning(
@@ -171,7 +171,7 @@ class Schedule:
             )  # fmt: skip
 
     def ends(self, rates: Iterable[float]) -> bool:
-        """Tell whether these rates of an optimizer's groups end the training.
+        """Tell whether training stops at these rates of an optimizer's groups.
 
         Examples:
             >>> Schedule("plateau", stop_below=1e-5).ends([7.8e-6])
@@ -189,10 +189,10 @@ class Schedule:
         monitor: str,
         mode: str,
     ) -> dict[str, Any] | None:
-        """Lightning's description of the scheduler; None for a constant rate without warm-up.
+        """Return Lightning's configuration of the scheduler; None for a constant rate without warm-up.
 
-        `steps` and `epochs` return the length of the whole run, None, -1 or infinity when open-ended, and are asked
-        only if needed; `monitor` and `mode` ("min" or "max") are for plateau.
+        `steps` and `epochs` return the length of the whole run, or None, -1 or infinity if it is open-ended, and are
+        called only if needed; `monitor` and `mode` ("min" or "max") are for plateau.
         """
         if self.name == "constant" and not self.warmup:
             return None
@@ -206,7 +206,7 @@ class Schedule:
                 patience=self.patience,
                 min_lr=self.min_lr,
             )
-            # Lightning counts epochs, so it never steps this one: the module tells it the score of every validation.
+            # Lightning counts epochs, so it must never step this one: the module steps it after every validation.
             return {
                 "scheduler": plateau, "interval": "epoch", "frequency": sys.maxsize, "monitor": monitor, "name": "lr",
             }  # fmt: skip
@@ -228,11 +228,11 @@ class Schedule:
 def parameter_groups(
     module: nn.Module, own: Iterable[Mapping[str, Any]], lr: float, lr_scales: Mapping[str, float]
 ) -> list[dict[str, Any]]:
-    """Optimizer groups: each trainable parameter once.
+    """Return optimizer groups, with each trainable parameter once.
 
-    First those of `lr_scales`, start of a parameter's name -> factor of the rate `lr`, of which the longest match wins;
-    then `own` groups of an architecture (`Architecture.parameter_groups()`), with `params` and options, of which
-    `lr_scale` multiplies the rate; then the rest. A start of frozen parameters alone has no effect, which the log says.
+    First come those of `lr_scales`, start of a parameter's name -> factor of the rate `lr`, in which the longest match
+    wins; then `own` groups of an architecture (`Architecture.parameter_groups()`), with `params` and options, such as
+    `lr_scale`, which multiplies the rate; then the rest. A start that matches only frozen parameters logs a warning.
     """
     named = {name: p for name, p in module.named_parameters() if p.requires_grad}
     groups: list[dict[str, Any]] = []
@@ -245,7 +245,7 @@ def parameter_groups(
             )
         matched = [p for n, p in named.items() if n.startswith(prefix)]
         if not matched:
-            logger.warning("lr_scales: %s is frozen, so that its factor has no effect.", prefix)
+            logger.warning("lr_scales: %s is frozen, so its factor has no effect.", prefix)
         params = [p for p in matched if id(p) not in taken]
         taken.update(map(id, params))
         if params:  # longer names may have taken them all
@@ -267,11 +267,11 @@ _FUSED_ON = ("cpu", "cuda")
 
 
 def fuse(optimizer: Optimizer) -> Optimizer:
-    """Let Adam and AdamW update all parameters of a group in one kernel, where nothing else was asked for.
+    """Let Adam and AdamW update all parameters of a group in one kernel, unless the user chose otherwise.
 
-    PyTorch takes a loop over parameters on a CPU by default; `speed/gps_throughput.py` prints what a training step of
-    GPS loses by it. A group that says how it is computed (`fused`, `foreach`, `capturable`, `differentiable`) stays,
-    and so do the groups of a checkpoint: a run that began without goes on without. Other classes stay as they are.
+    On a CPU PyTorch by default loops over parameters; `speed/gps_throughput.py` prints how much this slows down a
+    training step of GPS. Groups with an explicit implementation (`fused`, `foreach`, `capturable`, `differentiable`),
+    groups of a checkpoint (a run that began without it resumes without it) and other classes are not changed.
 
     Examples:
         >>> import torch
@@ -291,7 +291,7 @@ def fuse(optimizer: Optimizer) -> Optimizer:
 
 
 def set_rates(optimizer: Optimizer, schedulers: Iterable[Any], rates: Sequence[float]) -> None:
-    """Give an optimizer before its first step other learning rates, which its schedule multiplies from now on.
+    """Change an optimizer's learning rates before its first step; its schedule multiplies the new rates.
 
     Examples:
         >>> import torch
@@ -306,7 +306,7 @@ def set_rates(optimizer: Optimizer, schedulers: Iterable[Any], rates: Sequence[f
         if "initial_lr" in group:
             group["initial_lr"] = rate
     for scheduler in schedulers:
-        # ReduceLROnPlateau has no base: it multiplies the rate that it finds.
+        # ReduceLROnPlateau has no base rate: it multiplies the current rate.
         if isinstance(scheduler, LambdaLR):
             scheduler.base_lrs = list(rates)
             for group, rate, factor in zip(optimizer.param_groups, rates, scheduler.lr_lambdas, strict=True):

@@ -1,4 +1,4 @@
-"""Parts of a model by the names of their parameters: what stays as it is, and what learns at a rate of its own."""
+"""Select parts of a model by the names of their parameters: to freeze them, or train them at a separate rate."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from graphbench.errors import BadInput, check_range
 
 logger = logging.getLogger(__name__)
-#: What may be left out in front of a name: `head` is `task.head`.
+#: Prefix that names may omit: `head` is `task.head`.
 _SILENT = "task."
 
 
 def parse_patterns(freeze: str | Sequence[str] | None) -> tuple[str, ...]:
-    """Patterns as a list, or as a text with commas between them.
+    """Parse patterns, given as a list or as a string separated by commas.
 
     Examples:
         >>> parse_patterns("architecture.node_encoder, architecture.layers.0*")
@@ -33,7 +33,7 @@ def parse_patterns(freeze: str | Sequence[str] | None) -> tuple[str, ...]:
 
 
 def parse_rates(rates: Mapping[str, float] | str | None) -> dict[str, float]:
-    """Learning rates by pattern: a mapping, or a text `pattern=rate` with commas between them.
+    """Parse learning rates by pattern, given as a mapping or as a string `pattern=rate` separated by commas.
 
     Examples:
         >>> parse_rates("head=1e-3, architecture.layers.*=1e-4")
@@ -45,7 +45,7 @@ def parse_rates(rates: Mapping[str, float] | str | None) -> dict[str, float]:
             pattern, text = (part.strip() for part in item.rpartition("=")[::2])
             if not pattern or pattern in given:
                 raise BadInput(
-                    f"learning_rates: expected one PATTERN=RATE a pattern, as in 'head=1e-3,architecture.*=1e-4', "
+                    f"learning_rates: expected one PATTERN=RATE per pattern, as in 'head=1e-3,architecture.*=1e-4', "
                     f"not {rates!r}."
                 )
             given[pattern] = text
@@ -60,10 +60,10 @@ def parse_rates(rates: Mapping[str, float] | str | None) -> dict[str, float]:
 
 
 def matching(pattern: str, names: Iterable[str]) -> list[str]:
-    """Return the names that a pattern means: those that it matches, and everything within a part that it matches.
+    """Return the names that a pattern selects: those that it matches, and everything within a part that it matches.
 
-    `*` stands for any text, dots too, `?` for one character and `[...]` for one of several, as in file names; the
-    `task.` in front of the head may be left out.
+    `*` matches any text, including dots, `?` one character and `[...]` one of several, as in file names; the prefix
+    `task.` of the head may be omitted.
 
     Examples:
         >>> names = ["architecture.layers.0.weight", "architecture.layers.10.weight", "task.head.mlp.weight"]
@@ -76,14 +76,14 @@ def matching(pattern: str, names: Iterable[str]) -> list[str]:
 
 
 def _aliases(name: str) -> Iterator[str]:
-    """List the names that a parameter goes by: its own and those of the parts it lies in."""
+    """List the names that select a parameter: its own name and those of the parts that contain it."""
     for full in (name, name.removeprefix(_SILENT)) if name.startswith(_SILENT) else (name,):
         words = full.split(".")
         yield from (".".join(words[:length]) for length in range(1, len(words) + 1))
 
 
 def chosen(option: str, pattern: str, names: Collection[str]) -> list[str]:
-    """As `matching`, of a pattern that must mean something."""
+    """Like `matching`, but raise `BadInput` if the pattern matches nothing."""
     matched = matching(pattern, names)
     if not matched:
         parts = list(dict.fromkeys(alias for name in names for alias in _aliases(name)))
@@ -95,21 +95,19 @@ def chosen(option: str, pattern: str, names: Collection[str]) -> list[str]:
 
 
 def freeze_parts(module: nn.Module, patterns: Iterable[str], epochs: int | None = None) -> frozenset[str]:
-    """Freeze the parameters that patterns name, and return their names: no optimizer sees or decays them any more.
+    """Freeze the parameters that patterns select, and return their names: no optimizer updates or decays them.
 
-    With `epochs`, after which they learn like all others, they keep their gradients, see `drop_gradients`.
+    With `epochs`, after which they are trained like all others, they keep their gradients, see `drop_gradients`.
     """
     parameters = dict(module.named_parameters())
     frozen = frozenset(name for pattern in patterns for name in chosen("freeze", pattern, parameters))
     if epochs is not None:
         check_range("freeze_epochs", epochs, at_least=1, whole=True)
         if not frozen:
-            raise BadInput(
-                f"freeze_epochs={epochs}: say which parts are frozen so long, as in --model.freeze architecture."
-            )
+            raise BadInput(f"freeze_epochs={epochs}: name the parts to freeze, as in --model.freeze architecture.")
     if frozen and not any(p.requires_grad for name, p in parameters.items() if name not in frozen):
         raise BadInput("freeze: no parameter is left to train. Leave out at least one part, such as the head.")
-    # Frozen for some epochs they keep `requires_grad`, which DDP and optimizers ask for once, at the start.
+    # If frozen for some epochs they keep `requires_grad`, which DDP and optimizers read only once, at the start.
     if epochs is None:
         for name in frozen:
             parameters[name].requires_grad_(False)
@@ -117,7 +115,7 @@ def freeze_parts(module: nn.Module, patterns: Iterable[str], epochs: int | None 
 
 
 def without_gradient(module: nn.Module) -> list[str]:
-    """List the direct parts of a module that have something to learn, and of which nothing has a gradient.
+    """List the direct parts of a module that have trainable parameters, none of which has a gradient.
 
     Examples:
         >>> import torch
@@ -135,12 +133,12 @@ def without_gradient(module: nn.Module) -> list[str]:
 
 
 def rest_frozen_norms(module: nn.Module, frozen: Collection[str]) -> None:
-    """Set batch norms of frozen parts to evaluation mode, so that their running statistics stay, too.
+    """Set batch norms of frozen parts to evaluation mode, so that their running statistics do not change either.
 
-    A part is frozen when it has parameters and all of them are frozen; batch norms without parameters belong to the
-    part around them.
+    A part is frozen if it has parameters and all of them are frozen; batch norms without parameters belong to the
+    part that contains them.
     """
-    # By identity, as a shared parameter has one name among several parts.
+    # By identity, since a parameter shared by several parts has only one name.
     _rest(module, {id(parameter) for name, parameter in module.named_parameters() if name in frozen}, within=False)
 
 
@@ -155,9 +153,9 @@ def _rest(module: nn.Module, frozen: Collection[int], within: bool) -> None:
 
 @contextlib.contextmanager
 def evaluating(module: nn.Module) -> Iterator[None]:
-    """Put a module into evaluation mode, and give each of its parts the mode that it had after it.
+    """Put a module into evaluation mode within the block, and then restore the mode of each of its parts.
 
-    Of each, since parts that somebody froze stay in evaluation mode while the others train.
+    Each part has its own mode, since frozen parts stay in evaluation mode while the others train.
 
     Examples:
         >>> layers = nn.Sequential(nn.Dropout(), nn.Dropout().eval())
@@ -177,11 +175,11 @@ def evaluating(module: nn.Module) -> Iterator[None]:
 
 
 def drop_gradients(module: nn.Module, frozen: Collection[str]) -> None:
-    """Remove the gradients of parameters, so that the next step of an optimizer passes them over.
+    """Remove the gradients of parameters, so that the next optimizer step skips them.
 
-    Optimizers neither move nor decay a parameter without a gradient. For parts that are frozen for some epochs: they
-    stand in the optimizer from the beginning, and DistributedDataParallel, which asks once which parameters have
-    gradients, averages theirs from the epoch on in which they learn.
+    Optimizers neither update nor decay a parameter without a gradient. This is for parts that are frozen for some
+    epochs: they are in the optimizer from the start, and DistributedDataParallel, which determines only once which
+    parameters have gradients, averages theirs from the epoch in which they are first trained.
     """
     for name, parameter in module.named_parameters():
         if name in frozen:
@@ -189,7 +187,7 @@ def drop_gradients(module: nn.Module, frozen: Collection[str]) -> None:
 
 
 def check_loaded(frozen: Collection[str], outcome: Mapping[str, Collection[str]], source: str) -> None:
-    """Refuse to freeze random weights beside those that were read."""
+    """Refuse to freeze weights that were not loaded and so are random."""
     for kind, words in (
         ("missing", "does not have it"),
         ("other_shape", "has it in another shape"),
@@ -199,7 +197,7 @@ def check_loaded(frozen: Collection[str], outcome: Mapping[str, Collection[str]]
         if random:
             more = f" and {len(random) - 1} more" if len(random) > 1 else ""
             raise BadInput(
-                f"freeze: {random[0]}{more} would stay random, for {source} {words}. Take it out of --model.freeze, or "
+                f"freeze: {random[0]}{more} would stay random, for {source} {words}. Remove it from --model.freeze, or "
                 "train everything from random weights: --model.init_from null --model.freeze null "
                 "--model.freeze_epochs null."
             )
@@ -208,18 +206,18 @@ def check_loaded(frozen: Collection[str], outcome: Mapping[str, Collection[str]]
 def with_learning_rates(
     groups: Sequence[Mapping[str, Any]], module: nn.Module, rates: Mapping[str, float]
 ) -> list[dict[str, Any]]:
-    """Split optimizer groups so that parameters matched by a pattern of `rates` get its rate; all else stays.
+    """Split optimizer groups so that parameters matched by a pattern of `rates` get its rate; all else is unchanged.
 
-    Of several patterns that match a parameter the longest counts. Schedules multiply these rates as they do others. A
-    pattern of frozen parameters alone, such as a configuration's beside `freeze`, has no effect, and the log says so.
+    If several patterns match a parameter, the longest wins. Schedules multiply these rates like all others. A pattern
+    that matches only frozen parameters, such as one from a configuration used with `freeze`, logs a warning.
     """
     names = dict(module.named_parameters())
     rate_of: dict[int, tuple[str, float]] = {}
-    # Longer patterns come later and take over.
+    # Longer patterns come later and override shorter ones.
     for pattern in sorted(rates, key=len):
         matched = chosen("learning_rates", pattern, names)
         if not any(names[name].requires_grad for name in matched):
-            logger.warning("learning_rates: %s is frozen, so that its rate has no effect.", pattern)
+            logger.warning("learning_rates: %s is frozen, so its rate has no effect.", pattern)
         for name in matched:
             rate_of[id(names[name])] = (pattern, rates[pattern])
     result: list[dict[str, Any]] = []

@@ -1,6 +1,6 @@
-"""Record the products of matrices in a training step, and time the step over them.
+"""Record the matrix products of a training step, and time the step relative to them.
 
-A step that did nothing but multiply would have a ratio of 1. Fused attention counts as the products that it is made of.
+A step that only multiplies would have a ratio of 1. Fused attention counts as the products that it consists of.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ ATTENTION = "aten::_scaled_dot_product"
 
 @dataclass(frozen=True)
 class Product:
-    """Both operands of a product, each by a function that makes one like it."""
+    """Both operands of a product, each as a function that creates a similar tensor."""
 
     operands: tuple[Callable[[], Tensor], ...]
 
     @property
     def flops(self) -> int:
-        """Return floating-point operations: `2 m k n` of `[..., m, k]` and `[..., k, n]`."""
+        """Return floating-point operations: `2 m k n` for `[..., m, k]` and `[..., k, n]`."""
         left, right = self.make()
         if left.layout is not torch.strided:
             return 2 * left._nnz() * right.shape[-1]
@@ -44,9 +44,9 @@ class Product:
 
 
 def _like(operand: Tensor) -> Callable[[], Tensor]:
-    """Return a function that makes random numbers of the same shape, stride and type.
+    """Return a function that creates random numbers of the same shape, stride and dtype.
 
-    A sparse matrix stays itself, since its pattern decides its time.
+    A sparse matrix is used itself, since its pattern determines its time.
     """
     if operand.layout is not torch.strided:
         return operand.detach
@@ -56,14 +56,14 @@ def _like(operand: Tensor) -> Callable[[], Tensor]:
 
 
 class Recorded(TorchDispatchMode):
-    """Note the products of whatever runs inside."""
+    """Record the products of all operations within the block."""
 
     def __init__(self) -> None:
         super().__init__()
         self.products: list[Product] = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Run an operation, and note it if it is a product."""
+        """Run an operation, and record it if it is a product."""
         name, tensors = func._schema.name, [argument for argument in args if isinstance(argument, Tensor)]
         if name in _PRODUCTS:
             self.products.append(Product.of(*tensors[-2:]))
@@ -73,7 +73,7 @@ class Recorded(TorchDispatchMode):
 
 
 def attention_products(tensors: list[Tensor], backward: bool) -> list[Product]:
-    """Return Q K^T and P V of a forward pass; of a backward one Q K^T again, dO V^T, P^T dO, dS K and dS^T Q."""
+    """Return Q K^T and P V for a forward pass; for a backward pass Q K^T again, dO V^T, P^T dO, dS K and dS^T Q."""
     query, key, value = tensors[1:4] if backward else tensors[:3]
     weights = query.new_empty(*query.shape[:-1], key.shape[-2])
     if not backward:
@@ -84,7 +84,7 @@ def attention_products(tensors: list[Tensor], backward: bool) -> list[Product]:
 
 
 def multiply(operands: Sequence[tuple[Tensor, ...]]) -> None:
-    """Run bare products."""
+    """Run only the products."""
     with torch.no_grad():
         for left, right in operands:
             left @ right
@@ -92,7 +92,7 @@ def multiply(operands: Sequence[tuple[Tensor, ...]]) -> None:
 
 @dataclass(frozen=True)
 class StepTime:
-    """Times of a training step and of its bare products, which took turns."""
+    """Times of a training step and of its products alone, measured in alternation."""
 
     step: float  # median seconds
     products: float  # median seconds of its products on random operands of the same layout
@@ -102,9 +102,9 @@ class StepTime:
 
 
 def time_step(step: Callable[[], object], wait: Callable[[], object] = lambda: None, rounds: int = 15) -> StepTime:
-    """Time a training step and its products in turns, so that a busy moment of the machine hits both.
+    """Time a training step and its products in alternation, so that a busy moment of the machine affects both.
 
-    A step ends with the optimizer, `wait` waits for the device, and two rounds for warming up come before those timed.
+    A step ends with the optimizer, `wait` waits for the device, and two warm-up rounds precede the timed ones.
     """
     step()
     with Recorded() as recorded:

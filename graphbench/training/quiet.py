@@ -1,4 +1,4 @@
-"""Silence libraries whose logs and warnings say nothing that a user could act on."""
+"""Silence libraries whose logs and warnings contain nothing that a user could act on."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 @contextlib.contextmanager
 def silenced(loggers: Sequence[str], level: int = logging.ERROR) -> Iterator[None]:
-    """Drop all warnings, and records of these loggers below `level`.
+    """Suppress all warnings, and records of these loggers below `level`.
 
     Examples:
         >>> with silenced(["pytorch_lightning"]):

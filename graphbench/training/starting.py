@@ -1,4 +1,4 @@
-"""Start from weights of another model: those that match by name and shape, and outputs by the names of targets."""
+"""Start from weights of another model, matched by name and shape, and outputs matched by the names of targets."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ log = logging.getLogger(__name__)
 
 #: Changes the tensors of a file in place, given the hyper-parameters of its model; returns names not to load.
 Arrange = Callable[[dict[str, Tensor], Mapping[str, Any]], Collection[str]]
-#: Outcome of weights that were not loaded -> the reason.
+#: Kind of weights that were not loaded -> the reason.
 _NOT_LOADED = {
-    "missing": "the file lacks them, so that they stay as initialised",
+    "missing": "the file lacks them, so they keep their initial values",
     "unused": "this model has none of these names",
-    "other_shape": "the file has them in another shape, so that they stay as initialised",
-    "other_targets": "they belong to other targets in the file, so that they stay as initialised",
+    "other_shape": "the file has them in another shape, so they keep their initial values",
+    "other_targets": "they belong to other targets in the file, so they keep their initial values",
 }
-#: Buffers of a regression with a number for each target.
+#: Buffers of a regression with one number per target.
 _OF_TARGETS = ("task.offset", "task.scale", "task.deviation")
-#: Where an output of this model is in the file: its row and its sign; None where it is not.
+#: Place of an output of this model in the file: its row and its sign; None if it is not there.
 _Place = tuple[int, int] | None
 
 
@@ -45,13 +45,13 @@ def start_from(module: BenchmarkModule, source: str) -> None:
 
 
 def load_matching(module: nn.Module, path: str | Path, arrange: Arrange | None = None) -> dict[str, list[str]]:
-    """Copy the weights of a checkpoint into `module` where name and shape agree, and log the others.
+    """Copy the weights of a checkpoint into `module` if name and shape match, and log the others.
 
     PyTorch's extra state of modules, such as options, is not copied: it belongs to the trained model.
 
     Returns:
-        Names by outcome: `loaded`; not loaded, so that they stay as initialised: `missing` (the file lacks them),
-        `other_shape` and `other_targets` (those that `arrange` returned); and `unused` (the module lacks them).
+        Names by outcome: `loaded`; `missing` (the file lacks them), `other_shape` and `other_targets` (returned by
+        `arrange`), which keep their initial values; and `unused` (the module lacks them).
     """
     file = weights_file(path)
     content = load_checkpoint(file)
@@ -79,7 +79,7 @@ def load_matching(module: nn.Module, path: str | Path, arrange: Arrange | None =
 
 
 def _hyper_parameters(file: Path, content: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the hyper-parameters of a file's model, as plain values, as far as it has some: exports `spec` alone."""
+    """Return the hyper-parameters stored with a file's model, as plain values; exports have only `spec`."""
     if file.suffix == weights.SUFFIX:
         return {"spec": weights.read_specification(file)}
     stored = content.get("hyper_parameters")
@@ -87,7 +87,7 @@ def _hyper_parameters(file: Path, content: Mapping[str, Any]) -> Mapping[str, An
 
 
 def folded(names: Collection[str], every: Iterable[str], above: str = "") -> list[str]:
-    """Shorten dotted names: those of all n > 1 tensors of a part become `part.* (n)`.
+    """Shorten dotted names: if all n > 1 tensors of a part are named, they become `part.* (n)`.
 
     `every` has all names of the model, or of its part `above`, in order.
     """
@@ -111,22 +111,21 @@ def _tensors(state: dict[str, Any]) -> dict[str, Tensor]:
 
 
 def arrange_outputs(module: BenchmarkModule, tensors: dict[str, Tensor], made: Mapping[str, Any]) -> list[str]:
-    """Reorder the head's last layer to the module's targets (or classes), by their names.
+    """Reorder the head's last layer to match the module's targets (or classes) by name.
 
-    Rows of targets that the file's model did not have stay as they are. Nothing changes if one side does not name its
-    targets. Warnings list features and options that differ from the file's; their weights are taken by place.
+    Rows of targets that the file's model did not have are not changed. Nothing changes if one side does not name its
+    targets. Warnings list features and options that differ from the file's; their weights are matched by position.
 
-    The file's `tensors` are changed in place; `made` has what it says of the making of its model (`spec`,
-    `architecture`, ...), as plain values. Returned are the names of tensors that belong to other targets altogether, or
-    would freeze rows that are random.
+    The file's `tensors` are changed in place; `made` has its model's hyper-parameters (`spec`, `architecture`, ...), as
+    plain values. The result lists tensors that belong to entirely different targets, or would freeze random rows.
     """
     spec, stored = dataclasses.asdict(module.spec), made.get("spec")
     stored = stored if isinstance(stored, Mapping) else {}
     _warn_of_features(spec, stored)
-    # Weights may fit by shape, and mean something else in another encoder, head or norm.
+    # Weights may match in shape but have another meaning in another encoder, head or norm.
     if different := differing_options(module.hparams, made, ("architecture", "positional_encoding", "head")):
         log.warning(
-            "init_from: other options than the file's model has: %s; weights whose names and shapes agree are taken.",
+            "init_from: options differ from the file's model: %s; weights whose names and shapes match are loaded.",
             listed(different),
         )
     names, stored_names = _output_names(spec), _output_names(stored)
@@ -135,7 +134,7 @@ def arrange_outputs(module: BenchmarkModule, tensors: dict[str, Tensor], made: M
     head = getattr(module.task, "head", None)
     if not isinstance(head, (GraphHead, NodeHead, EdgeHead)):
         log.warning(
-            "init_from: the file's model predicts %s, this one %s; outputs are taken by place.",
+            "init_from: the file's model predicts %s, this one %s; outputs are matched by position.",
             listed(stored_names),
             listed(names),
         )
@@ -158,7 +157,7 @@ def arrange_outputs(module: BenchmarkModule, tensors: dict[str, Tensor], made: M
 
 
 def _output_names(spec: Mapping[str, Any]) -> list[str]:
-    """Return the names of a model's outputs: its classes or its targets; none if not all are named."""
+    """Return the names of a model's outputs, its classes or its targets; empty unless all are named."""
     names, count = spec.get("target_names"), spec.get("num_classes") or spec.get("num_targets")
     if not isinstance(names, (list, tuple)) or not all(isinstance(name, str) for name in names):
         return []
@@ -170,7 +169,7 @@ def _is_binary(spec: Mapping[str, Any]) -> bool:
 
 
 def _places(names: list[str], stored_names: list[str], is_binary: bool, was_binary: bool) -> list[_Place]:
-    """Return where each output is in the file; the one logit of two classes changes its sign with their order.
+    """Return the place of each output in the file; the logit of two classes changes its sign with their order.
 
     Examples:
         >>> _places(["b", "c", "a"], ["a", "b"], False, False)
@@ -186,10 +185,9 @@ def _places(names: list[str], stored_names: list[str], is_binary: bool, was_bina
 
 
 def _rows_at(places: list[_Place], random: Tensor, given: Tensor, count: int) -> Tensor | None:
-    """Return rows of `given` at `places` (of `count`), of `random` elsewhere; None if their numbers of rows differ.
+    """Return rows of `given` at `places` (of `count`), and of `random` elsewhere; None if their rows per target differ.
 
-    Losses with a spread have k rows for each target: first a prediction of each, then k - 1 for one target after the
-    other.
+    Losses with a spread have k rows per target: first one prediction for each target, then k - 1 rows target by target.
     """
     per_target, rest = divmod(len(random), len(places))
     if rest or len(given) != per_target * count or random.shape[1:] != given.shape[1:]:
@@ -206,7 +204,7 @@ def _rows_at(places: list[_Place], random: Tensor, given: Tensor, count: int) ->
 
 
 def _log_outputs(names: list[str], stored_names: list[str], places: list[_Place], taken: bool) -> None:
-    """Log which outputs come from the file and which start from random weights."""
+    """Log which outputs are loaded from the file and which start from random weights."""
     if not taken:
         log.warning(
             "init_from: the head's last layer starts from random weights: this model predicts %s, the file's %s.",
@@ -228,7 +226,7 @@ def _log_outputs(names: list[str], stored_names: list[str], places: list[_Place]
 
 
 def _warn_of_features(spec: Mapping[str, Any], stored: Mapping[str, Any]) -> None:
-    """Warn of columns at places where the file's model read others, whose weights they get where the shapes agree."""
+    """Warn about columns that differ from those of the file's model, whose weights they get if the shapes match."""
     for level in ("node", "edge", "graph"):
         features, read = spec[level], stored.get(level)
         if not isinstance(read, Mapping) or not (features["names"] and read.get("names")):
@@ -236,19 +234,19 @@ def _warn_of_features(spec: Mapping[str, Any], stored: Mapping[str, Any]) -> Non
         with_words = "words" in read  # earlier versions stored none
         now, then = _columns(features, with_words), _columns(read, with_words)
         if now != then:
-            if len(now) == len(then):  # those that differ
+            if len(now) == len(then):  # only those that differ
                 now, then = map(
                     list, zip(*(pair for pair in zip(now, then, strict=True) if pair[0] != pair[1]), strict=True)
                 )
             log.warning(
                 "init_from: features of each %s are %s here and were %s in the file's model; weights whose shapes "
-                "agree are taken by place, not by name.",
+                "match are loaded by position, not by name.",
                 level, listed(now), listed(then),
             )  # fmt: skip
 
 
 def _columns(features: Mapping[str, Any], with_words: bool) -> list[str]:
-    """Describe each column by its name and, of a categorical one, its categories or their number.
+    """Describe each column by its name and, if it is categorical, its categories or their number.
 
     Examples:
         >>> features = {"names": ["colour", "order", "mass"], "vocabularies": [2, 3], "words": [["red", "blue"], []]}

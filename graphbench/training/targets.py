@@ -1,4 +1,4 @@
-"""Learn from the training targets before the first step: statistics, and the scores that they can define."""
+"""Inspect the training targets before the first step: their statistics, and the scores that they define."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
     from graphbench.training.module import BenchmarkModule
 
 log = logging.getLogger(__name__)
-#: Share of the training rows from which on one class makes accuracy a poor choice between epochs.
+#: Share of one class in the training rows above which accuracy is a poor criterion for selecting an epoch.
 _MOSTLY = 0.9
-#: Rows on which metrics of the user's are tried before training.
+#: Number of rows on which the user's metrics are tried before training.
 _TRIED = 1000
-#: Targets or scores that a message names.
+#: Maximum number of targets or scores that a message names.
 _NAMED = 8
 
 
 def check_data(module: BenchmarkModule) -> None:
-    """Refuse a benchmark that a module was not made for, or that does not prepare what its model reads."""
+    """Refuse a benchmark for which a module was not built, or which does not prepare what its model reads."""
     data: Any = getattr(attached_trainer(module), "datamodule", None)
     if not isinstance(data, Benchmark):
         return
@@ -43,7 +43,7 @@ def check_data(module: BenchmarkModule) -> None:
     if other is not None:
         raise BadInput(
             f"The module was made for {module.spec.name} ({other}: {made_for[other]}), but the data are "
-            f"{data.spec.name} ({other}: {has[other]}). Make a module for them: graphbench.build(architecture, data)."
+            f"{data.spec.name} ({other}: {has[other]}). Build a module for them: graphbench.build(architecture, data)."
         )
     prepared = {encoding.name: encoding.parameters() for encoding in data.encodings}
     lacking = [one for one in module.required_encodings() if prepared.get(one.name) != one.parameters()]
@@ -55,7 +55,7 @@ def check_data(module: BenchmarkModule) -> None:
 
 
 def _shapes(spec: BenchmarkSpec) -> dict[str, object]:
-    """Facts that decide the shapes of a model."""
+    """Return the facts that determine the shapes of a model."""
     return {
         "task": f"{spec.level} {spec.kind}",
         "classes": spec.num_classes,
@@ -70,7 +70,7 @@ def _shapes(spec: BenchmarkSpec) -> dict[str, object]:
 
 
 def learn(module: BenchmarkModule) -> None:
-    """Take mean and deviation of the training targets and of numbers beside graphs, or the weights of classes."""
+    """Compute mean and deviation of the training targets and of graphs' numbers, or the weights of classes."""
     columns = _columns(module, "train")
     if columns is None:
         for option, is_set in (
@@ -82,7 +82,7 @@ def learn(module: BenchmarkModule) -> None:
         if module.standardize_targets and attached_trainer(module) is not None:
             log.warning("Targets are not standardised: the trainer has no graphbench benchmark as its data module.")
         return
-    # Not of the test split, which nobody looks at before the end.
+    # Not for the test split, which is not used before the end.
     log_bounds(module, ("train", "val"))
     numbers = getattr(getattr(module.task, "head", None), "numbers", None)
     if numbers is not None:
@@ -103,9 +103,9 @@ def learn(module: BenchmarkModule) -> None:
 
 
 def add_deviations(module: BenchmarkModule, state: dict[str, Any]) -> None:
-    """Give weights of an earlier version the deviations of the training targets, by which scaled errors are divided.
+    """Add the deviations of the training targets, by which scaled errors are divided, to weights of earlier versions.
 
-    Weights of a standardised training have them as `scale`; others have none, and would leave each error as it is.
+    Weights trained on standardised targets have them as `scale`; others have none, and errors would not be scaled.
     """
     columns, scale = _columns(module, "train"), state.get("task.scale")
     task = module.task
@@ -117,7 +117,7 @@ def add_deviations(module: BenchmarkModule, state: dict[str, Any]) -> None:
 
 
 def log_bounds(module: BenchmarkModule, splits: Iterable[str]) -> None:
-    """Log how many targets of each split are bounds, which losses take as one-sided and scores leave out."""
+    """Log how many targets of each split are bounds, for which losses are one-sided and which scores omit."""
     for split in splits:
         columns = _columns(module, split) or {}
         bounded = [~columns[name].isnan() for name in BOUNDS if name in columns]
@@ -135,13 +135,13 @@ def log_bounds(module: BenchmarkModule, splits: Iterable[str]) -> None:
 
 
 def _columns(module: BenchmarkModule, split: str) -> Mapping[str, torch.Tensor] | None:
-    """Columns of a split; None without a benchmark."""
+    """Return the columns of a split; None without a benchmark."""
     tables: Any = getattr(getattr(attached_trainer(module), "datamodule", None), "tables", None)
     return tables[split].columns if tables and split in tables and "y" in tables[split].columns else None
 
 
 def _check_classes(module: BenchmarkModule, y: torch.Tensor) -> None:
-    """Name classes without a training row; where a single one has some there is nothing to learn: `BadInput`."""
+    """Warn about classes without a training row; raise `BadInput` if all rows are of one class."""
     labels = y.reshape(-1).long()
     counts = torch.bincount(labels[labels >= 0], minlength=module.task.spec.num_classes or 0)
     absent = torch.nonzero(counts == 0).flatten().tolist()
@@ -159,27 +159,27 @@ def _check_classes(module: BenchmarkModule, y: torch.Tensor) -> None:
         others = (name for name in ("AUROC", "class_accuracy") if name in module.task.all_metrics())
         log.warning(
             "%s: %s of %s training rows are of one class, so accuracy, which selects the best epoch, hardly depends on "
-            "the others. --model.select_by %s does; --model.class_weights balanced lets rare rows weigh more.",
+            "the others. --model.select_by %s does; --model.class_weights balanced gives rare rows more weight.",
             name, f"{most:,}", f"{rows:,}", " or ".join(others),
         )  # fmt: skip
 
 
 def _warn_of_labels(module: BenchmarkModule, y: torch.Tensor) -> None:
-    """Name targets of a regression that are 0 or 1 in every training row: labels that lack the option for them."""
+    """Warn about regression targets that are 0 or 1 in every training row, which are probably labels."""
     values = y.reshape(len(y), -1)
     is_zero, is_one = values == 0, values == 1
     labels = (is_zero | is_one | values.isnan()).all(0) & is_zero.any(0) & is_one.any(0)
     if bool(labels.any()) and module.trainer.is_global_zero:
         names = [name for name, is_label in zip(target_labels(module.spec), labels.tolist(), strict=True) if is_label]
         log.warning(
-            "%s: every training row has 0 or 1 for %s, which is trained on as a number. Labels, with probabilities and "
-            "AUROC: --data.task multilabel (of Graphs graph-multilabel or node-multilabel).",
+            "%s: every training row has 0 or 1 for %s, treated as a number. For labels, with probabilities and "
+            "AUROC, use --data.task multilabel (for Graphs graph-multilabel or node-multilabel).",
             module.spec.name, listed(names, _NAMED),
         )  # fmt: skip
 
 
 def undefined(module: BenchmarkModule, split: str) -> dict[str, str]:
-    """Metrics that the targets of a split cannot define, with the reason; none where the targets are not at hand."""
+    """Return metrics that the targets of a split do not define, with the reason; none without access to the targets."""
     columns = _columns(module, split)
     targets = None if columns is None else module.task.known_targets(columns["y"])
     if targets is None:
@@ -188,7 +188,7 @@ def undefined(module: BenchmarkModule, split: str) -> dict[str, str]:
 
 
 def check_metrics(module: BenchmarkModule) -> None:
-    """Refuse further metrics that give no number, or do not fit, on some targets of the validation split."""
+    """Try the user's metrics on some validation targets; raise `BadInput` if one gives no number or does not fit."""
     columns, task = _columns(module, "val"), module.task
     if columns is None or not task.further or not len(columns["y"]):
         return
@@ -201,21 +201,21 @@ def check_metrics(module: BenchmarkModule) -> None:
         return
     scores = SplitScores(task, "val")
     for metric in scores.modules():
-        if isinstance(metric, Metric):  # each process tries its own: these tensors are not on its card
+        if isinstance(metric, Metric):  # each process tries its own: these tensors are not on its GPU
             metric.distributed_available_fn = lambda: False
     scores.add(task, predictions, targets)
     scores.finish()
 
 
 def check_selection(module: BenchmarkModule) -> None:
-    """Hold what selects an epoch against the targets of the validation split."""
+    """Check that the validation targets define the scores that select an epoch."""
     trainer = attached_trainer(module)
     if trainer is None or trainer.limit_val_batches == 0:
         return
     data: Any = getattr(trainer, "datamodule", None)
     if isinstance(data, Benchmark) and data.is_empty("val"):  # no epoch is selected
         return
-    # Now, not after an epoch: a metric that stays NaN selects nothing, and hours later only.
+    # Now, not after an epoch: a metric that is always NaN selects nothing, which would show only hours later.
     reasons = undefined(module, "val")
     watched = {module.spec.metric: "selects the best epoch"}
     for callback in trainer.callbacks:  # type: ignore[attr-defined]
@@ -236,17 +236,17 @@ def check_selection(module: BenchmarkModule) -> None:
 
 
 def finish(module: BenchmarkModule, split: str) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
-    """Scores of a split by logged name, and those of each target; what has no number is named in the log, once."""
+    """Return scores of a split by logged name, and those of each target; log undefined scores once."""
     scores = module.scores.of(split)
     values = scores.finish()
-    if not module.trainer.sanity_checking:  # which sees a few batches alone
+    if not module.trainer.sanity_checking:  # which sees only a few batches
         warn_of_undefined(scores.undefined, module)
     of_targets = {name: value for name, value in values.items() if name.count("/") > 1}
     return {name: value for name, value in values.items() if name not in of_targets}, of_targets
 
 
 def warn_of_undefined(reasons: Mapping[str, str], module: BenchmarkModule) -> None:
-    """Log scores without a number, by logged name, and why; each once for a module."""
+    """Log scores without a number, by logged name, and the reason; each once per module."""
     fresh: dict[str, list[str]] = {}
     for name, reason in reasons.items():
         if (name, reason) not in module.logged_undefined:

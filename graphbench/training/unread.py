@@ -20,9 +20,9 @@ _SHOWN = 8  # names in a message
 
 @contextlib.contextmanager
 def warn_of_unread(module: BenchmarkModule, batch: GraphBatch) -> Iterator[None]:
-    """Watch the first forward pass of a training, and log the features that it did not read.
+    """Log the features that the first forward pass of a training run did not read.
 
-    Not of a compiled model, which would be compiled for the watched batch.
+    Compiled models are skipped, since they would be compiled for the instrumented batch.
     """
     if module.logged_unread or module.compile_architecture:
         yield
@@ -37,7 +37,7 @@ def warn_of_unread(module: BenchmarkModule, batch: GraphBatch) -> Iterator[None]
 
 
 def features_beside(read: Collection[str], batch: GraphBatch, spec: BenchmarkSpec) -> list[str]:
-    """List the features of a batch, in words, that are not among the fields `read`.
+    """Describe the features of a batch that are not among the fields `read`.
 
     Examples:
         >>> import torch

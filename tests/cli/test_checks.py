@@ -214,7 +214,7 @@ MISTAKES_IN_FILES: dict[str, tuple[str, ...]] = {
     GPS + "hidden_dim: 3\n": ("Did you mean --model.architecture.hidden_dim? A key at the top",),
     GPS + "trainer:\n\tmax_epochs: 3\n": ("--config mine.yaml is not valid YAML: line 4 is indented with a tab",),
     GPS + "trainer: {max_epoch: 1}\n": ("mine.yaml", "--trainer.max_epochs"),
-    GPS + "model: {head: {}}\n": ("model stands twice, in line 2 and in line 3",),
+    GPS + "model: {head: {}}\n": ("model occurs twice, in line 2 and in line 3",),
     "data: {class_path: NCI, batch_size: 3}\nmodel: {architecture: GPS}\n": ("batch_size must stand below init_args",),
     "data: {class_path: NCI, init_args: {batch_sze: 3}}\nmodel: {architecture: GPS}\n": ("--data.batch_size",),
     "data: {name: NCI}\nmodel: {architecture: GPS}\n": ("--data.name", "none is named"),

@@ -179,10 +179,10 @@ def test_archive_of_other_content_is_told(network, tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"<html>not found</html>", r"no whole zip archive \(BadZipFile"),
-        (b"", "no whole zip archive"),
-        (ARCHIVE[:-100], "no whole zip archive"),
-        (altered(), "no whole zip archive"),
+        (b"<html>not found</html>", r"not a whole zip file \(BadZipFile"),
+        (b"", "not a whole zip file"),
+        (ARCHIVE[:-100], "not a whole zip file"),
+        (altered(), "not a whole zip file"),
         (packed(("other.pt", b"x")), r"holds no set/a\.pt, but other\.pt"),
         (packed(), "but nothing"),
     ],
@@ -331,7 +331,7 @@ def test_a_download_without_end_is_ended(server, tmp_path, monkeypatch):
     monkeypatch.setattr(download, "_SCHEMES", ("http",))
     monkeypatch.setattr(download, "MOST_BYTES", 1000)
     contents["/x"] = CONTENT
-    with pytest.raises(MissingData, match="there is no end"):
+    with pytest.raises(MissingData, match="no end after"):
         fetch(f"{address}/x", tmp_path, "x.bin", what="Set")
     assert everything(tmp_path) == []
 

@@ -73,7 +73,7 @@ def test_head_dropout_acts_on_hidden_rows_in_training_only():
     [
         ({"num_layers": 0}, "num_layers of a head must be an integer of at least 1"),
         ({"width": "double"}, "width of a head must be one of constant, halving, output, but got 'double'"),
-        ({"num_layers": 5, "width": "halving"}, "halves a width of 8 to nothing"),
+        ({"num_layers": 5, "width": "halving"}, "A head of 5 layers halves a width of 8"),
     ],
 )
 def test_impossible_heads_are_errors(options, message):

@@ -272,10 +272,10 @@ def test_nodes_and_edges_out_of_order_are_refused() -> None:
         graphs_of_nodes(torch.tensor([0.0, 1.0]))
     edges = torch.tensor([[2, 3, 0, 1], [3, 2, 1, 0]])
     mixed = Data(edge_index=edges, num_nodes=4, batch=torch.tensor([0, 0, 1, 1]))
-    with pytest.raises(BadInput, match="edges of one graph after the other"):
+    with pytest.raises(BadInput, match="edge_index must list edges graph after graph"):
         add_encodings(mixed, RWSE(3))
     mixed.edge_index = torch.tensor([[0, 2], [2, 0]])
-    with pytest.raises(BadInput, match="no edge between two graphs"):
+    with pytest.raises(BadInput, match="without edges between two graphs"):
         add_encodings(mixed, RWSE(3))
     with pytest.raises(BadInput, match="needs graphs with an edge_index"):
         add_encodings(Data(num_nodes=3), RWSE(3))

@@ -265,7 +265,7 @@ def test_a_plug_in_for_another_graphbench_is_told_once(install, caplog, asks, wa
     assert not caplog.messages
     for name in ("Good", "Better", "Good"):
         assert registry.load("architectures", name).__name__ == name
-    said = f"other-times 1.2 asks for graphbench-lightning{warned}, and this is graphbench-lightning {__version__}"
+    said = f"other-times 1.2 requires graphbench-lightning{warned}, but this is graphbench-lightning {__version__}"
     assert [message.partition(": ")[0] for message in caplog.messages] == ([said] if warned else [])
 
 

@@ -131,7 +131,7 @@ def test_model_may_refuse_most_specifications():
         ("divides by zero", "smallest_graphs_work", "not finite"),
         ("starves a parameter", "gradients_reach_every_parameter", "no gradient reaches watched.scale"),
         ("reads a number", "a_step_reads_nothing_from_its_device", r"Tensor.item\(\) cannot be called on meta tensors"),
-        ("listens and differs", "traces_describe_the_layers", "while somebody listens"),
+        ("listens and differs", "traces_describe_the_layers", "with and without a recorder"),
         (
             "shows padding",
             "traces_describe_the_layers",

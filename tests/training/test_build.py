@@ -27,7 +27,7 @@ def test_build_says_what_to_make_of_a_list_of_graphs():
     [
         (3, "CSL", {}, BadInput, "^architecture must be a registered name, .* but got int"),
         (None, "CSL", {}, BadInput, "^architecture must be a registered name, .* but got NoneType"),
-        (lambda spec: 3, "CSL", {}, BadInput, "^architecture must make an Architecture .* it made int"),
+        (lambda spec: 3, "CSL", {}, BadInput, "^architecture must build an Architecture .* it built int"),
         ("GPS", 3, {}, BadInput, "^benchmark must be a benchmark or its name, but got int"),
         ("GPS", CSL, {}, BadInput, "^benchmark must be .* but got the class CSL: call it"),
         ("GSP", "CSL", {}, UnknownName, "Did you mean .*GPS"),
@@ -35,10 +35,10 @@ def test_build_says_what_to_make_of_a_list_of_graphs():
         ("GPS", "CSL", {"model_options": {"hiden_dim": 8}}, UnknownName, "GPS in model_options .*mean hidden_dim"),
         ("GPS", "CSL", {"model_options": {"hidden_dim": "8"}}, BadInput, "hidden_dim must be an integer, but got '8'"),
         ("GPS", "CSL", {"model_options": {"dropout": "0"}}, BadInput, "dropout must be a number, but got '0'"),
-        (lambda spec: 3, "CSL", {"model_options": {"dim": 8}}, BadInput, "^model_options go with the name"),
+        (lambda spec: 3, "CSL", {"model_options": {"dim": 8}}, BadInput, "^model_options need the name"),
         ("GPS", "CSL", {"data_options": {"batchsize": 8}}, UnknownName, "CSL in data_options .*mean batch_size"),
         ("GPS", "CSL", {"data_options": [1]}, BadInput, "^data_options must be a mapping"),
-        ("GPS", CSL(), {"data_options": {"batch_size": 8}}, BadInput, "^data_options go with the name .* CSL is made"),
+        ("GPS", CSL(), {"data_options": {"batch_size": 8}}, BadInput, "^data_options need the name .* CSL"),
         ("GPS", "CSL", {"standardise_targets": True}, UnknownName, "in build .*mean standardize_targets"),
         ("GPS", "CSL", {"compile": "yes"}, BadInput, "^build: compile must be True or False, but got 'yes'"),
     ],
@@ -177,7 +177,7 @@ class Lazy(Tiny):
     ("make", "message"),
     [
         (Unready, r"calls super\(\).__init__\(spec, dim\) before it sets a part"),
-        (Lazy, r"Lazy needs the size of further\.weight when it is made"),
+        (Lazy, r"Lazy needs the size of further\.weight"),
         *((partial(Listed, kind=kind), f"Listed.further is a {kind.__name__} whose") for kind in (list, tuple, dict)),
     ],
 )

@@ -89,8 +89,8 @@ def test_texts_and_collections_say_the_same():
 @pytest.mark.parametrize(
     ("rates", "told"),
     [
-        ("head", r"expected one PATTERN=RATE a pattern, .*, not 'head'"),
-        ("head=0.1,body=1,head=0.2", r"expected one PATTERN=RATE a pattern"),
+        ("head", r"expected one PATTERN=RATE per pattern, .*, not 'head'"),
+        ("head=0.1,body=1,head=0.2", r"expected one PATTERN=RATE per pattern"),
         ("head=fast", r"rate of 'head' must be a number, but got 'fast'"),
         ("head=0", r"rate of 'head' must be above 0"),
         ({"head": float("nan")}, r"rate of 'head' must be above 0"),

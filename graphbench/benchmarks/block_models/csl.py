@@ -22,17 +22,17 @@ _PER_CLASS, _FOLDS = 15, 5
 class CSL(GraphBenchmark):
     """Circular skip links: which of ten 4-regular circulant graphs is this? 150 graphs of 41 nodes, five folds.
 
-    Node i of class c is joined to i +- 1 and i +- R_c modulo 41, with R in 2, 3, 4, 5, 6, 9, 11, 12, 13, 16; each
-    class comes as 15 relabellings (Murphy et al., ICML 2019; "Benchmarking Graph Neural Networks", Dwivedi et al.,
-    JMLR 2023). Nodes and edges have no features, so that a model without positional encodings scores 0.1.
+    Node i of class c is joined to i +- 1 and i +- R_c modulo 41, with R in 2, 3, 4, 5, 6, 9, 11, 12, 13, 16; each class
+    has 15 relabellings (Murphy et al., ICML 2019; "Benchmarking Graph Neural Networks", Dwivedi et al., JMLR 2023).
+    Nodes and edges have no features, so a model without positional encodings scores 0.1.
 
-    The graphs are the published ones but for the order of nodes and of graphs within a class. Folds are stratified:
-    90 graphs train, 30 validate and 30 test; the five test folds share no graph. Published results are means over
-    the five folds; the published folds divide other relabellings, which no property of a graph can tell from these.
+    The graphs are the published ones except for the order of nodes, and of graphs in a class. Folds are stratified: 90
+    graphs for training, 30 for validation and 30 for test; the five test folds are disjoint. Published results are
+    means over the five folds. The published folds divide other relabellings, which no graph property can tell apart.
 
     Args:
-        fold: one of five folds that tests; the next one validates.
-        graph_seed: of the relabellings.
+        fold: test fold, one of five; the next one is the validation fold.
+        graph_seed: seed of the relabellings.
         options: see `GraphBenchmark`.
     """
 
@@ -54,17 +54,17 @@ class CSL(GraphBenchmark):
         return {"graph_seed": self.graph_seed, "fold": self.fold}
 
     def read(self) -> dict[str, GraphTable]:
-        """Sample all graphs and split them by the fold."""
+        """Sample all graphs and split them by fold."""
         table = circulant_graphs(self.graph_seed)
-        fold_of = (np.arange(len(table)) % _PER_CLASS) * _FOLDS // _PER_CLASS  # 3 graphs of every class a fold
+        fold_of = (np.arange(len(table)) % _PER_CLASS) * _FOLDS // _PER_CLASS  # 3 graphs of every class per fold
         return {name: table.select(rows) for name, rows in column_folds(fold_of, self.fold).items()}
 
 
 def circulant_graphs(seed: int) -> GraphTable:
-    """Sample all 150 graphs in the order of classes, edges sorted by (from, to)."""
+    """Sample all 150 graphs in the order of classes, with edges sorted by (from, to)."""
     graphs = len(_SKIPS) * _PER_CLASS
-    rng = np.random.RandomState(seed % (1 << 32))  # a number, whose stream is not that of a list of one
-    labels = np.argsort(rng.random_sample((graphs, _NODES)), axis=1)  # of each node of the ring
+    rng = np.random.RandomState(seed % (1 << 32))  # a number: a list of one number gives another stream
+    labels = np.argsort(rng.random_sample((graphs, _NODES)), axis=1)  # label of each node of the ring
     skips = np.repeat(_SKIPS, _PER_CLASS)
     steps = np.stack([np.ones_like(skips), -np.ones_like(skips), skips, -skips], axis=1)  # [graphs, 4]
     neighbour = (np.arange(_NODES)[:, None] + steps[:, None, :]) % _NODES  # [graphs, nodes, 4]

@@ -15,9 +15,9 @@ from graphbench.contracts.table import EDGE, GRAPH
 from graphbench.data.worker_pool import random_state
 
 _LENGTH = 6
-_OTHERS = np.array([3, 4, 5, 7, 8, 9])  # mean 6, so that both classes have as many nodes on cycles
+_OTHERS = np.array([3, 4, 5, 7, 8, 9])  # mean 6, so that both classes have equally many nodes on cycles
 _NODES = (37, 65)  # as in the published set
-_ROOTS = (4, 10)  # trees without a cycle, which is nodes minus edges: 10, 4 and 8 in the first published graphs
+_ROOTS = (4, 10)  # trees without a cycle, i.e. nodes minus edges: 10, 4 and 8 in the first published graphs
 
 
 class CYCLES(GraphBenchmark):
@@ -31,7 +31,7 @@ class CYCLES(GraphBenchmark):
     the mean number of nodes on cycles. Nodes and edges have no features.
 
     Args:
-        graph_seed: of the graphs.
+        graph_seed: seed of the graphs.
         sizes: graphs in train, validation and test, for a smaller (or larger) set.
         options: see `GraphBenchmark`.
     """
@@ -53,7 +53,7 @@ class CYCLES(GraphBenchmark):
 
 
 def cycle_graphs(count: int, *seeds: int) -> GraphTable:
-    """Sample graphs with and without a cycle of six nodes, in random order; edges sorted by (from, to)."""
+    """Sample graphs with and without a cycle of six nodes, in random order, with edges sorted by (from, to)."""
     rng = random_state(*seeds)
     y = rng.permutation(np.arange(count) % 2)
     lengths = rng.choice(_OTHERS, (count, 2))
@@ -70,10 +70,10 @@ def cycle_graphs(count: int, *seeds: int) -> GraphTable:
 def _sample_edges(
     rng: np.random.RandomState, lengths: np.ndarray, num_nodes: np.ndarray, roots: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the graph of each edge `[edges]`, and its nodes within the graph `[edges, 2]`, each edge once.
+    """Return the graph of each edge `[edges]`, and its nodes within the graph `[edges, 2]`, with each edge once.
 
-    Every node has at most one outgoing edge: from a node of a cycle to the next one, from any later node to an earlier
-    one, and from the roots of further trees none. Nodes are numbered at random.
+    Every node has at most one outgoing edge: from a node of a cycle to the next one, and from any later node to an
+    earlier one; the roots of further trees have none. Nodes are numbered at random.
     """
     graph = np.repeat(np.arange(len(num_nodes)), num_nodes)
     start = np.cumsum(num_nodes) - num_nodes
@@ -89,7 +89,7 @@ def _sample_edges(
     rank[order] = local
     has_edge = ~on_tree | (rank >= roots[graph])
 
-    # A number below 1 beside the graph's own: one sort shuffles all graphs, each within itself.
+    # A random number below 1 is added to the graph number, so one sort shuffles every graph separately.
     shuffled = np.argsort(graph + rng.random_sample(len(graph)), kind="stable")
     number = np.empty_like(shuffled)
     number[shuffled] = local

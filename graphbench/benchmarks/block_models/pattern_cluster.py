@@ -32,7 +32,7 @@ from graphbench.data.worker_pool import map_in_processes
 from graphbench.errors import BadInput, check_choice
 
 Source = Literal["generated", "pyg"]
-_CHUNK = 100  # graphs per job: about 20 ms; another number would sample other graphs
+_CHUNK = 100  # graphs per job: about 20 ms; another number would change the graphs
 _BYTE = 256  # exclusive limit of features and classes, which are stored in one byte
 
 
@@ -40,10 +40,10 @@ class BlockModelBenchmark(GraphBenchmark):
     """Base of PATTERN and CLUSTER.
 
     Args:
-        source: `generated`: sampled here with the published parameters, the same for the same `graph_seed` with any
-            number of processes; the published graphs have the same distribution, but their seed is unknown. `pyg`: the
+        source: `generated`: sampled here with the published parameters; equal for the same `graph_seed` with any number
+            of processes. The published graphs have the same distribution, but their seed is unknown. `pyg`: the
             published graphs, downloaded from the address in PyG.
-        graph_seed: of the generated graphs.
+        graph_seed: seed of the generated graphs.
         sizes: graphs in train, validation and test for a smaller (or larger) generated set.
         options: see `GraphBenchmark`.
     """
@@ -84,7 +84,7 @@ class BlockModelBenchmark(GraphBenchmark):
         """Sample the graphs on all cores, or download and convert them.
 
         Raises:
-            MissingData: the published file could not be fetched; names ways to get it.
+            MissingData: the published file could not be fetched; says how to get it.
             CorruptData: the published file is damaged.
         """
         name = self.spec.name
@@ -114,12 +114,12 @@ class BlockModelBenchmark(GraphBenchmark):
 
 
 class PATTERN(BlockModelBenchmark):
-    """Find the nodes of a pattern that is hidden among communities: 14,000 graphs, generated or downloaded.
+    """Find the nodes of a pattern hidden among communities: 14,000 graphs, generated or downloaded.
 
     Five communities of 5 to 34 nodes (edge probability 0.5 inside, 0.35 across) and one of 100 patterns of 5 to 34
-    nodes (0.5), each of whose nodes is joined to every other node with probability 0.5; the patterns are the same in
-    all splits ("Benchmarking Graph Neural Networks", Dwivedi et al., JMLR 2023). Generated graphs have 117 nodes and
-    5,870 directed edges in expectation; a set deviates from that by its 100 patterns.
+    nodes (0.5), whose nodes are each joined to every other node with probability 0.5; the patterns are the same in all
+    splits ("Benchmarking Graph Neural Networks", Dwivedi et al., JMLR 2023). Generated graphs have 117 nodes and 5,870
+    directed edges in expectation; a set deviates from that by its 100 patterns.
 
     Args:
         options: `source`, `graph_seed` and `sizes` as in `BlockModelBenchmark`; see also `GraphBenchmark`.
@@ -139,10 +139,10 @@ class PATTERN(BlockModelBenchmark):
 
 
 class CLUSTER(BlockModelBenchmark):
-    """Find the community of each node, given one node of each: 12,000 graphs, generated or downloaded.
+    """Find the community of each node, given one node per community: 12,000 graphs, generated or downloaded.
 
-    Six communities of 5 to 34 nodes (edge probability 0.55 inside, 0.25 across); the feature of one random node of
-    each is its community, that of the others is 0 ("Benchmarking Graph Neural Networks", Dwivedi et al., JMLR 2023).
+    Six communities of 5 to 34 nodes (edge probability 0.55 inside, 0.25 across); the feature of one random node of each
+    is its community, that of all others is 0 ("Benchmarking Graph Neural Networks", Dwivedi et al., JMLR 2023).
     Generated graphs have 117 nodes and 4,289 directed edges in expectation.
 
     Args:

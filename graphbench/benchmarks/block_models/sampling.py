@@ -1,10 +1,10 @@
-"""Sample graphs of stochastic block models, many at once, as "Benchmarking Graph Neural Networks" does.
+"""Sample many graphs of stochastic block models at once, as in "Benchmarking Graph Neural Networks".
 
-Legend: G graphs of a chunk with N nodes and E directed edges in all; a graph has n nodes.
+Legend: G graphs of a chunk with N nodes and E directed edges in total; one graph has n nodes.
 
-All pairs i > j of a graph are numbered row by row, so that pair number k is the same (i, j) in every graph. One random
-number per pair is compared with the probability of the pair's communities; nodes are shuffled afterwards. A chunk has
-one stream of random numbers; pairs are sampled graph by graph, so that arrays stay in the cache.
+All pairs i > j of a graph are numbered row by row, so pair number k is the same (i, j) in every graph. One random
+number per pair is compared with the probability for the pair's communities; nodes are shuffled afterwards. A chunk has
+one stream of random numbers. Pairs are sampled graph by graph, so that arrays stay in the cache.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 
 from graphbench.data.worker_pool import random_state
 
-SMALLEST, LARGEST = 5, 34  # sizes of communities and patterns, both included
+SMALLEST, LARGEST = 5, 34  # sizes of communities and patterns, inclusive
 NUM_PATTERNS = 100  # of PATTERN; every split has equally many graphs of each
 NUM_COLOURS = 3  # values of the node feature in PATTERN
 _PATTERN_COMMUNITIES, _CLUSTER_COMMUNITIES = 5, 6
@@ -29,7 +29,7 @@ class BlockGraphs:
     """Graphs as arrays, one after the other.
 
     Args:
-        num_nodes, num_edges: per graph `[G]`; both directions of an edge count.
+        num_nodes, num_edges: sizes per graph `[G]`; both directions of an edge count.
         x: node feature, uint8 `[N, 1]`.
         y: class of each node, uint8 `[N, 1]`.
         edge_index: node numbers within the graph, uint8 `[E, 2]`, sorted.
@@ -50,7 +50,7 @@ class Patterns:
         sizes: nodes of each `[P]`.
         colours: node features, uint8 `[sum(sizes)]`.
         edges: node numbers within the pattern, each edge once, `[edges, 2]`.
-        num_edges: per pattern `[P]`.
+        num_edges: edges per pattern `[P]`.
     """
 
     sizes: np.ndarray
@@ -61,7 +61,7 @@ class Patterns:
 
 @dataclass(frozen=True)
 class Chunk:
-    """Graphs that are sampled together; the same chunk gives the same graphs in every process.
+    """Graphs that are sampled together; a chunk gives the same graphs in every process.
 
     `patterns` has the pattern of each graph `[count]`; None for CLUSTER.
     """
@@ -85,8 +85,8 @@ def sample_patterns(seed: int, count: int = NUM_PATTERNS) -> Patterns:
 def sample_pattern_graphs(chunk: Chunk, patterns: Patterns) -> BlockGraphs:
     """Sample graphs of PATTERN: a pattern hidden in five communities, whose nodes have class 1.
 
-    Edge probability 0.5 inside a community, 0.35 across, and 0.5 between a community and the pattern. Features of
-    community nodes are uniform on three values.
+    The edge probability is 0.5 inside a community, 0.35 across, and 0.5 between a community and the pattern. Features
+    of community nodes are uniform over three values.
     """
     assert chunk.patterns is not None
     rng, pattern = random_state(*chunk.seeds), chunk.patterns
@@ -112,7 +112,7 @@ def sample_pattern_graphs(chunk: Chunk, patterns: Patterns) -> BlockGraphs:
 def sample_cluster_graphs(chunk: Chunk) -> BlockGraphs:
     """Sample graphs of CLUSTER: six communities, which are the classes, with one labelled node in each.
 
-    Edge probability 0.55 inside a community and 0.25 across. The feature of a labelled node is the number of its
+    The edge probability is 0.55 inside a community and 0.25 across. The feature of a labelled node is the number of its
     community plus one, that of all others 0.
     """
     rng = random_state(*chunk.seeds)
@@ -132,13 +132,13 @@ def _starts(lengths: np.ndarray) -> np.ndarray:
 
 
 def _num_pairs(nodes: np.ndarray) -> np.ndarray:
-    """Return the pairs of so many nodes, which is also the number of the first pair (i, j) with i = `nodes`."""
+    """Return the number of pairs of `nodes` nodes, which is also that of the first pair (i, j) with i = `nodes`."""
     pairs: np.ndarray = nodes * (nodes - 1) // 2
     return pairs
 
 
 def _ragged(lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the range of every row and its place within the range, `[sum(lengths)]` each."""
+    """Return the range of every row and its position within the range, `[sum(lengths)]` each."""
     owner = np.repeat(np.arange(len(lengths)), lengths)
     return owner, np.arange(len(owner)) - _starts(lengths)[owner]
 
@@ -156,10 +156,10 @@ def _blocks(sizes: np.ndarray) -> np.ndarray:
 
 
 def _draw_pairs(rng: np.random.RandomState, sizes: np.ndarray, inside: np.ndarray, across: np.ndarray) -> np.ndarray:
-    """Sample for every pair of nodes, graph after graph, whether it is an edge; nodes are ordered by community.
+    """Sample graph by graph whether each pair of nodes is an edge; nodes are ordered by community.
 
-    Row i of the triangle of pairs has two stretches of one probability each: columns before the community of i
-    (`across`), and columns of that community (`inside`).
+    Row i of the triangle of pairs has two ranges of constant probability: columns before the community of i (`across`),
+    and columns of that community (`inside`).
     """
     owner, place = _ragged(sizes.reshape(-1))
     before = (np.cumsum(sizes, axis=1) - sizes).reshape(-1)[owner]
@@ -201,7 +201,7 @@ def _shuffled(
 
 def _sorted_edges(pairs: np.ndarray, moved: np.ndarray) -> np.ndarray:
     """Return both directions of the edges of a graph, uint8 `[edges, 2]`, sorted, with the new numbers of its nodes."""
-    # Marks in a buffer of rows of 256 come out sorted, many times faster than a sort of the edges.
+    # Marks in a buffer of rows of 256 come out sorted, many times faster than sorting the edges.
     edge, start = np.flatnonzero(pairs), moved * _WIDTH
     i, j = _PAIR_ROW[edge], _PAIR_COLUMN[edge]
     buffer = np.zeros(len(moved) * _WIDTH, dtype=bool)

@@ -1,4 +1,4 @@
-"""Specify the generated graphs of "Benchmarking GNNs"; `graphbench list` imports this without torch."""
+"""Specify the generated graphs of "Benchmarking GNNs"; `graphbench list` imports this module without torch."""
 
 from __future__ import annotations
 

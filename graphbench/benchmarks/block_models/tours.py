@@ -1,10 +1,10 @@
-"""Find shortest tours through points of the plane, with proof, by SciPy's linear and integer programming (HiGHS).
+"""Find provably shortest tours through points of the plane with SciPy's linear and integer programming (HiGHS).
 
 The linear program has a variable for each pair of points, two edges at every point, and a cut `x(delta(S)) >= 2` for
-every set S of points that its solution leaves fewer than twice (Dantzig, Fulkerson and Johnson, "Solution of a
+every set S of points that its solution leaves less than twice (Dantzig, Fulkerson and Johnson, "Solution of a
 large-scale traveling-salesman problem", 1954). Its value L is at most the length of any tour, and a tour through an
-edge of reduced cost r is at least `L + r` long. So the integer program needs only the edges with r at most U - L, where
-U is the length of any tour: one that it finds first among fewer edges.
+edge of reduced cost r is at least `L + r` long. The integer program therefore needs only the edges with r at most U -
+L, where U is the length of any tour, such as one found first among fewer edges.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from scipy.spatial import KDTree
 
 from graphbench.errors import BadInput
 
-#: Neighbours of each point whose edges start the linear program; others enter by their reduced costs.
+#: Neighbours per point whose edges start the linear program; other edges enter by their reduced costs.
 _NEIGHBOURS = 8
-_TINY = 1e-6  # counts as zero in lengths and shares of an edge; HiGHS works to 1e-7
+_TINY = 1e-6  # treated as zero in lengths and shares of an edge; HiGHS works to 1e-7
 #: Reduced costs of the first integer program, as a share of the bound; random points have gaps of this size.
 _FIRST_GAP = 4e-3
-_SCALE = 1 << 20  # of shares of an edge as integer capacities
+_SCALE = 1 << 20  # converts shares of an edge to integer capacities
 
 
 def shortest_tour(points: np.ndarray) -> np.ndarray:
-    """Return the order of the points along a shortest closed tour `[n]`, which begins at point 0.
+    """Return the order of the points along a shortest closed tour `[n]`, starting at point 0.
 
     Lengths are Euclidean, compared to 1e-6. The time grows quickly with the number of points.
 
@@ -42,7 +42,7 @@ def shortest_tour(points: np.ndarray) -> np.ndarray:
     problem = _Problem(points)
     bound, reduced = problem.relax()
     gap, tour = _FIRST_GAP * bound, None
-    while tour is None:  # first a nearly shortest tour
+    while tour is None:  # first find a nearly shortest tour
         tour = problem.solve(np.flatnonzero(reduced <= gap + _TINY), _FIRST_GAP)
         gap *= 2
     gap = float(problem.lengths[tour].sum()) - bound
@@ -51,7 +51,7 @@ def shortest_tour(points: np.ndarray) -> np.ndarray:
 
 
 class _Problem:
-    """Hold all pairs of points, and inequalities of tours that solutions of linear programs have violated."""
+    """Store all pairs of points, and the tour inequalities that solutions of linear programs have violated."""
 
     def __init__(self, points: np.ndarray) -> None:
         self.points = points
@@ -73,7 +73,7 @@ class _Problem:
                 bounds=(0, 1),
                 method="highs-ds",
             )
-            if result.status == 2:  # infeasible on these pairs: a cut may have none of them
+            if result.status == 2:  # infeasible on these pairs, since a cut may have none of them
                 active = np.arange(len(self.ends))
                 continue
             if self._separate(active, result.x):
@@ -81,7 +81,7 @@ class _Problem:
             reduced = self._reduced(result)
             missing = np.setdiff1d(np.flatnonzero(reduced < -_TINY), active)
             if not missing.size:
-                # Up to rounding they are 0 by complementary slackness, and the integer program must have them.
+                # By complementary slackness they are 0 up to rounding, and the integer program must include them.
                 reduced[active[result.x > _TINY]] = 0.0
                 return float(result.fun), reduced
             active = np.union1d(active, missing)
@@ -142,7 +142,7 @@ class _Problem:
         self.least.append(least)
 
     def _cut_parts(self, rows: np.ndarray) -> bool:
-        """Add cuts if the pairs do not connect all points; return whether that was so."""
+        """Add cuts if the pairs do not connect all points; return whether any were added."""
         count, part = self._parts(rows)
         for number in range(count if count > 1 else 0):
             self._add(self._leaving(part == number), 2.0)
@@ -182,12 +182,12 @@ class _Problem:
         """Add `x(delta(S)) >= 2` for sets S on the side of point 0 of a small cut."""
         n = len(self.points)
         low, high = self.ends[used].T
-        capacity = np.round(x * _SCALE).astype(np.int32)  # SciPy's maximum flow takes integers alone
+        capacity = np.round(x * _SCALE).astype(np.int32)  # SciPy's maximum flow accepts only integers
         both = (np.concatenate([low, high]), np.concatenate([high, low]))
         graph = sparse.csr_array((np.concatenate([capacity, capacity]), both), shape=(n, n))
         sides: list[np.ndarray] = []
         for sink in range(1, n):
-            # A sink outside an earlier side is cut off already, which saves most of the flows.
+            # Skip a sink that is already cut off by an earlier side, which saves most of the flows.
             if any(not inside[sink] for inside in sides):
                 continue
             flow = maximum_flow(graph, 0, sink)
@@ -202,7 +202,7 @@ class _Problem:
 
 
 def _in_order(ends: np.ndarray, n: int) -> np.ndarray:
-    """Return the points of a closed tour in their order, from 0 towards the smaller of its neighbours."""
+    """Return the points of a closed tour in order, from 0 towards the smaller of its neighbours."""
     near: list[list[int]] = [[] for _ in range(n)]
     for low, high in ends.tolist():
         near[low].append(high)

@@ -1,4 +1,4 @@
-"""TSP: find the edges of a shortest tour among near points; solved here, downloaded, or read from text."""
+"""TSP: find the edges of a shortest tour among edges to near points; solved here, downloaded, or read from text."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from graphbench.data.worker_pool import map_in_processes
 from graphbench.errors import BadInput, CorruptData, MissingData, check_choice
 
 Source = Literal["generated", "pyg", "text"]
-#: Edges lead from each point to so many nearest others, or to all others if there are fewer.
+#: Number of nearest points to which edges lead from each point; all others if there are fewer.
 NEIGHBOURS = 25
-#: Facts on the published graphs; the specification has those of the generated ones.
+#: Facts about the published graphs; the specification has those of the generated ones.
 _PUBLISHED: dict[str, Any] = {
     "split_sizes": (10_000, 1_000, 1_000), "mean_nodes": 275.4, "max_nodes": 500, "mean_edges": 6885.0,
     "disk_mb": None, "licence": "MIT",
 }  # fmt: skip
-_CHUNK = 5  # graphs per job: some seconds; another number would sample other graphs
+_CHUNK = 5  # graphs per job: a few seconds; another number would change the graphs
 _TEXT_CHUNK = 100  # graphs of a text file per table
-#: Text files of the authors: `x1 y1 x2 y2 ... output i1 i2 ... in i1`, a line an instance, points numbered from 1 and
-#: the first one of the tour repeated at its end.
+#: Text files of the authors: `x1 y1 x2 y2 ... output i1 i2 ... in i1`, one instance per line, with points numbered from
+#: 1 and the first one of the tour repeated at its end.
 _TEXT_FILES = ("TSP_{}.txt", "tsp50-500_{}.txt")
 _WORD = "output"
 
@@ -43,21 +43,21 @@ _WORD = "output"
 class TSP(GraphBenchmark):
     """The edges of the shortest tour through points of the unit square.
 
-    Points are uniform, edges lead from each one to its 25 nearest others with their distance as feature, and the class
-    of an edge is whether the tour takes it, in either direction. The score is F1 of the edges of the tour, over all
+    Points are uniform. Edges lead from each point to its 25 nearest others, with their distance as feature. The class
+    of an edge is whether it is in the tour, in either direction. The score is F1 of the edges of the tour, over all
     edges of a split ("Benchmarking Graph Neural Networks", Dwivedi et al., JMLR 2023, which averages it over batches).
 
-    Published instances have 50 to 500 points. Those generated here have 50 to 100, with tours that are proven shortest;
-    `num_nodes` and `sizes` ask for others, but proofs take much longer for several hundred points. The loss is
-    unweighted, as in the released code; `--model.class_weights balanced` weighs the rare edges of the tour.
+    Published instances have 50 to 500 points. Those generated here have 50 to 100, with tours that are proven to be
+    shortest; `num_nodes` and `sizes` select others, but proofs take much longer for several hundred points. The loss is
+    unweighted, as in the released code; `--model.class_weights balanced` gives the rare edges of the tour more weight.
 
     Args:
-        source: `generated`: sampled and solved here, the same for the same `graph_seed`. `pyg`: the published graphs,
+        source: `generated`: sampled and solved here, equal for the same `graph_seed`. `pyg`: the published graphs,
             downloaded from the address in PyG. `text`: the authors' files of points and tours, `TSP_train.txt` (or
-            `tsp50-500_train.txt`), `..._val.txt` and `..._test.txt`, or others of that form, in `TSP/raw` of the data.
-        graph_seed: of the generated graphs.
+            `tsp50-500_train.txt`), `..._val.txt` and `..._test.txt`, or others in this format, in the data's `TSP/raw`.
+        graph_seed: seed of the generated graphs.
         sizes: graphs in train, validation and test for a smaller (or larger) generated set.
-        num_nodes: fewest and most points of a generated graph, each number equally likely.
+        num_nodes: minimum and maximum number of points of a generated graph, all numbers equally likely.
         options: see `GraphBenchmark`.
     """
 
@@ -106,7 +106,7 @@ class TSP(GraphBenchmark):
         """Sample and solve the graphs on all cores, or convert published ones.
 
         Raises:
-            MissingData: a published file is missing or could not be fetched; names ways to get it.
+            MissingData: a published file is missing or could not be fetched; says how to get it.
             CorruptData: a published file is damaged; names the line.
         """
         folder = Path(self.root, "TSP")
@@ -129,7 +129,7 @@ class TSP(GraphBenchmark):
 
 @dataclass(frozen=True)
 class Chunk:
-    """Graphs that one process samples and solves: `size` of them, of so many points, fewest and most."""
+    """Graphs that one process samples and solves: `size` graphs, with `num_nodes` as minimum and maximum of points."""
 
     seed: tuple[int, ...]
     size: int
@@ -151,7 +151,7 @@ def solve_chunk(chunk: Chunk) -> list[tuple[np.ndarray, np.ndarray]]:
 
 
 def graphs_of(instances: Sequence[tuple[np.ndarray, np.ndarray]]) -> GraphTable:
-    """Return graphs of points `[n, 2]` and closed tours `[n]`: edges to near points, their distances and classes."""
+    """Return graphs for points `[n, 2]` and closed tours `[n]`: edges to near points, their distances and classes."""
     ends, lengths, classes = zip(*(near_edges(points, tour) for points, tour in instances), strict=True)
     points = [points for points, _ in instances]
     columns: dict[str, tuple[np.ndarray, str]] = {
@@ -168,7 +168,7 @@ def near_edges(points: np.ndarray, tour: np.ndarray) -> tuple[np.ndarray, np.nda
 
     Args:
         points: `[n, 2]`.
-        tour: order of the points along it `[n]`.
+        tour: order of the points along the tour `[n]`.
 
     Returns:
         Ends `[edges, 2]`, lengths `[edges]`, and classes 0 and 1 `[edges]`.
@@ -221,7 +221,7 @@ def text_file(folder: Path, split: str) -> Path:
     names = " or ".join(name.format(split) for name in _TEXT_FILES)
     raise MissingData(
         f"TSP, source=text: {names} is not in {folder}. Put the files of the authors' archive TSP there (see "
-        "their repository benchmarking-gnns), or take source=pyg or source=generated."
+        "their repository benchmarking-gnns), or use source=pyg or source=generated."
     )
 
 
@@ -243,7 +243,7 @@ def _parse_instance(words: list[str], fewest: int) -> tuple[np.ndarray, np.ndarr
     points = np.array(words[:middle], dtype=np.float64)
     tour = np.array(words[middle + 1 :], dtype=np.int64) - 1
     if len(points) % 2 or len(points) < 2 * fewest:
-        raise ValueError(f"{len(points)} coordinates before {_WORD!r} are no {fewest} or more points of two each")
+        raise ValueError(f"{len(points)} coordinates before {_WORD!r} are not pairs of {fewest} or more points")
     points = points.reshape(-1, 2)
     if not np.isfinite(points).all():
         raise ValueError("a coordinate is not finite")

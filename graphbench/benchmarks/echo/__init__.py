@@ -1,4 +1,4 @@
-"""ECHO, long-range propagation (Miglior et al., ICLR 2026): distances in generated graphs, and quantum chemistry."""
+"""ECHO for long-range propagation (Miglior et al., ICLR 2026): distances in generated graphs, and quantum chemistry."""
 
 from graphbench.benchmarks.families import attach
 

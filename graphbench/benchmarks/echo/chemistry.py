@@ -1,4 +1,4 @@
-"""ECHO-Chem: partial charges and total energies of large molecules by density functional theory."""
+"""ECHO-Chem: partial charges and total energies of large molecules from density functional theory."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ _ADVICE = "Without a network, QM9 with source=qm9pack has quantum-chemical targe
 class ECHOChem(GraphBenchmark):
     """ECHO-Chem: the partial charge of every atom, or the total energy of a molecule, of about 200,000 molecules.
 
-    The chemical half of ECHO (Miglior et al., ICLR 2026, arXiv 2512.17762): molecules of ChEMBL with diameters from 17
-    to 40, computed with B3LYP. The files are the authors', train_data.pt, val_data.pt and test_data.pt in
+    This is the chemical half of ECHO (Miglior et al., ICLR 2026, arXiv 2512.17762): molecules of ChEMBL with diameters
+    from 17 to 40, computed with B3LYP. The authors' files are train_data.pt, val_data.pt and test_data.pt in
     `root`/ECHO/echo-chem/charge (or energy): lists of PyG's `Data` with `x [n, 2]`, atomic number and distance from the
     centroid, `edge_attr [m, 2]`, type and length of the bond, and `y`, whose first column is the target. All columns
-    are read as numbers, as the authors' models do. Reading them runs no code of theirs.
+    are read as numbers, as in the authors' models. Reading the files runs no code from them.
 
-    The files hold log10 of an energy: models train on it, and scores are in the unit of the energy, as published. That
-    unit, the sign that was dropped, and how many molecules each split has could not be established. Charges are in
-    elementary charges; published errors are in 10^-3 e. About the authors' loss see `ECHOSynth`.
+    The files contain log10 of an energy: models train on it, and scores are in the unit of the energy, as published.
+    That unit, the dropped sign, and the number of molecules in each split could not be established. Charges are in
+    elementary charges; published errors are in 10^-3 e. For the authors' loss see `ECHOSynth`.
 
     Args:
         target: charge or energy.

@@ -1,4 +1,4 @@
-"""Fetch and read ECHO's published files: a list of PyG's `Data` for each split, saved by torch."""
+"""Fetch and read ECHO's published files: a list of PyG's `Data` per split, saved by torch."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ Target = Callable[[Tensor], Tensor]
 
 
 def addresses(part: str) -> dict[str, str]:
-    """Return split -> address of the files of a part: `echo-synth`, `echo-chem/charge` or `echo-chem/energy`."""
+    """Map each split to the address of its file in a part: `echo-synth`, `echo-chem/charge` or `echo-chem/energy`."""
     return {split: f"{_HOST}/{part}/{split}_data.pt" for split in SPLITS}
 
 
 def read_part(part: str, root: Path, target: Target, level: str, advice: str = "") -> dict[str, Iterator[GraphTable]]:
-    """Fetch the files of a part to `root/ECHO/PART` unless they are there, and read each split in tables.
+    """Fetch the files of a part to `root/ECHO/PART` unless they exist, and read each split as tables.
 
-    `part` is one of `addresses`, `target` takes a graph's float64 `y [rows, columns]`, and `level` is node or graph,
-    what that target belongs to.
+    `part` is one of `addresses`, `target` is called with a graph's float64 `y [rows, columns]`, and `level`, node or
+    graph, is what that target belongs to.
 
     Raises:
         MissingData: a file could not be fetched; says where to put it.
-        CorruptData: a file is damaged or holds something else; also while the tables are read.
+        CorruptData: a file is damaged or has other content; also raised while the tables are read.
     """
     urls = addresses(part)
     files = {split: url.rpartition("/")[2] for split, url in urls.items()}
@@ -58,7 +58,7 @@ def _tables(path: Path, target: Target, level: str) -> Iterator[GraphTable]:
 
 
 def _table(graphs: Sequence[Data], target: Target, level: str) -> GraphTable:
-    """Make a table of graphs with `x [n, F]`, `edge_index [2, m]`, `y [rows, C]` and, if they have it, `edge_attr`."""
+    """Create a table of graphs with `x [n, F]`, `edge_index [2, m]`, `y [rows, C]` and, if present, `edge_attr`."""
     nodes = torch.tensor([len(graph.x) for graph in graphs])
     ends = [torch.as_tensor(graph.edge_index).t() for graph in graphs]
     for number, (end, size) in enumerate(zip(ends, nodes.tolist(), strict=True)):

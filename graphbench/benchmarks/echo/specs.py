@@ -1,4 +1,4 @@
-"""Specify ECHO's tasks; `graphbench list` imports this without torch."""
+"""Specify ECHO's tasks; `graphbench list` imports this module without torch."""
 
 from __future__ import annotations
 

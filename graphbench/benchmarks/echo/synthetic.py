@@ -29,41 +29,41 @@ _COLUMNS: dict[str, int] = {"ecc": 0, "diam": 1, "sssp": 2}
 
 
 class ECHOSynth(GraphBenchmark):
-    """ECHO-Synth: how many hops is it to the source, to the farthest node, or through the graph? 10,080 graphs.
+    """ECHO-Synth: how many hops are there to the source, to the farthest node, or across the graph? 10,080 graphs.
 
-    The synthetic half of ECHO (Miglior et al., "Can You Hear Me Now? A Benchmark for Long-Range Graph Propagation",
-    ICLR 2026, arXiv 2512.17762). A node has two features: whether it is the source, and a number drawn uniformly from
-    [0, 1). Targets, in hops, are exact:
+    This is the synthetic half of ECHO (Miglior et al., "Can You Hear Me Now? A Benchmark for Long-Range Graph
+    Propagation", ICLR 2026, arXiv 2512.17762). A node has two features: whether it is the source, and a number drawn
+    uniformly from [0, 1). Targets, in hops, are exact:
 
-        sssp: d(v, source), of every node;  ecc: max_u d(v, u), of every node;  diam: max_uv d(u, v), of the graph.
+        sssp: d(v, source) for every node;  ecc: max_u d(v, u) for every node;  diam: max_uv d(u, v) for the graph.
 
-    `source=generated` samples graphs here, without a network. These are ECHO's settings: six families, 10,080 graphs,
-    diameters from 17 to 40; on a line a node has with probability 0.2 an edge to one 2 to 6 places on; a grid lacks 20%
-    of its edges; trees grow by preferential attachment, `p_i ~ degree_i^3`. The authors' generator is not public and
-    the rest could not be established, so it is chosen here: 70 graphs of each family and diameter (which makes
-    10,080), of which 56, 7 and 7 train, validate and test; grids have 3 to 8 rows and keep their largest component;
-    trees, caterpillars (depth 1) and lobsters (depth 2) grow on a path as long as the diameter, to 1.5 to 3 times as
-    many nodes. Families are in the order of `topologies.FAMILIES`: graph i of a split has family i % 6 and diameter
-    17 + (i // 6) % 24. Scores are not comparable with published ones, which `source=published` is for.
+    `source=generated` samples graphs here, without a network. The following settings are ECHO's: six families, 10,080
+    graphs, diameters from 17 to 40; on a line, a node has an edge to one 2 to 6 places further with probability 0.2; a
+    grid lacks 20% of its edges; trees grow by preferential attachment, `p_i ~ degree_i^3`. The authors' generator is
+    not public and the rest could not be established, so it is chosen here: 70 graphs of each family and diameter
+    (10,080 in total), 56 for training, 7 for validation and 7 for test; grids have 3 to 8 rows and keep their largest
+    component; trees, caterpillars (depth 1) and lobsters (depth 2) grow on a path as long as the diameter, to 1.5 to 3
+    times as many nodes. Families are in the order of `topologies.FAMILIES`: graph i of a split has family i % 6 and
+    diameter 17 + (i // 6) % 24. Scores are not comparable to published ones; use `source=published` for that.
 
     `source=published` reads the authors' files: train_data.pt, val_data.pt and test_data.pt in `root`/ECHO/echo-synth,
-    lists of PyG's `Data` with `x [n, 2]` and `y [n, 3]` (ecc, diam, sssp). Reading them runs no code of theirs.
+    lists of PyG's `Data` with `x [n, 2]` and `y [n, 3]` (ecc, diam, sssp). Reading the files runs no code from them.
 
     Published scores are mean absolute errors in hops. The authors train on targets divided by 40 with the loss
-    `log10(MSE)`, `--model.loss graphbench.training.tasks.losses.log10_mse` on one device; that of the specification is
-    the MSE, whose gradient differs by a factor for each batch.
+    `log10(MSE)`, `--model.loss graphbench.training.tasks.losses.log10_mse` on one device. The loss of the specification
+    is the MSE, whose gradient differs by a factor for each batch.
 
     Args:
         target: sssp, ecc or diam.
         source: generated or published.
-        graph_seed: of generated graphs.
+        graph_seed: seed of generated graphs.
         sizes: generated graphs in train, validation and test, for a smaller (or larger) set.
-        diameters: smallest and largest one of generated graphs, from 8 on, for a shorter (or longer) way.
+        diameters: smallest and largest diameter of generated graphs, at least 8, for shorter (or longer) distances.
         options: see `GraphBenchmark`.
 
     Raises:
-        BadInput: a choice is unknown, a split would be empty, diameters are too small or descend, or published graphs
-            are given sizes, diameters or a seed.
+        BadInput: a choice is unknown, a split would be empty, diameters are too small or descending, or sizes,
+            diameters or a seed are given for published graphs.
     """
 
     spec = specs.ECHO_SYNTH
@@ -104,12 +104,12 @@ class ECHOSynth(GraphBenchmark):
         self.spec = with_sizes(spec, sizes)
 
     def source_key(self) -> dict[str, Any]:
-        """Return the target, and addresses or seed and sizes."""
+        """Return the target, and the addresses or the seed and sizes."""
         key: dict[str, Any] = {"target": self.target}
         if self.source == "published":
             return key | {"addresses": list(addresses(_PART).values())}
         key |= {"graph_seed": self.graph_seed, "sizes": list(self.spec.split_sizes or ())}
-        # Those of ECHO are not named, so that tables of earlier versions stay valid.
+        # ECHO's diameters are not in the key, so that tables of earlier versions stay valid.
         return key if self.diameters == DIAMETERS else key | {"diameters": list(self.diameters)}
 
     def read(self) -> Mapping[str, Chunks]:

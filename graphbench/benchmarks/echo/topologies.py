@@ -10,14 +10,14 @@ from scipy.sparse.csgraph import connected_components
 
 #: Diameters of the graphs, smallest and largest.
 DIAMETERS = (17, 40)
-SHORTEST = 8  # diameter that graphs of every family can have, also grids of eight rows
+SHORTEST = 8  # diameter that graphs of every family can have, even grids with eight rows
 _SHORTCUT = 0.2  # probability that a node of a line has a further edge
 _REACH = (2, 6)  # how far along the line that edge leads
 _REMOVED = 0.2  # probability that an edge of a grid is removed
-_EXPONENT = 3  # of the degree in the preferential attachment of trees
+_EXPONENT = 3  # exponent of the degree in the preferential attachment of trees
 # chosen here, see `ECHOSynth`
-_ROWS = (3, 8)  # of a grid
-_NODES = (1.5, 3.0)  # of a caterpillar, lobster or tree, in diameters
+_ROWS = (3, 8)  # rows of a grid
+_NODES = (1.5, 3.0)  # nodes of a caterpillar, lobster or tree, in diameters
 
 
 def sample_topology(family: str, diameter: int, rng: np.random.Generator) -> tuple[int, np.ndarray]:
@@ -36,13 +36,13 @@ def sample_topology(family: str, diameter: int, rng: np.random.Generator) -> tup
 
 
 def measure(nodes: int, edges: np.ndarray, source: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Compute eccentricities, and distances from `source`, in a graph of edges `[m, 2]`, each of them once.
+    """Compute eccentricities, and distances from `source`, in a graph given by edges `[m, 2]`, each listed once.
 
-    After t steps, row v of a bit matrix has the nodes within t hops of v: the eccentricity of v is the first t for
-    which its row is full, and its distance from the source the first t for which it has the source's bit.
+    After t steps, row v of a bit matrix has the nodes within t hops of v. The eccentricity of v is the first t for
+    which its row is full, and its distance from the source is the first t for which it has the source's bit.
 
     Returns:
-        Eccentricities and distances in hops, int64 `[n]` each; -1 where a node is not reached.
+        Eccentricities and distances in hops, int64 `[n]` each; -1 if a node is not reached.
 
     Examples:
         >>> measure(3, np.array([[0, 1], [1, 2]]), source=2)
@@ -69,7 +69,7 @@ def measure(nodes: int, edges: np.ndarray, source: int = 0) -> tuple[np.ndarray,
 
 
 def _line(diameter: int, rng: np.random.Generator) -> tuple[int, np.ndarray]:
-    """Sample a path on which a node has, by chance, a further edge to one some places on."""
+    """Sample a path on which some nodes, at random, have another edge to a node further along."""
     most = diameter * _REACH[1] + 1  # every step of a path covers at most this many places
     node = np.arange(most)
     further = node + rng.integers(_REACH[0], _REACH[1] + 1, most)
@@ -81,7 +81,7 @@ def _line(diameter: int, rng: np.random.Generator) -> tuple[int, np.ndarray]:
         lacking = diameter - int(measure(nodes, edges)[0].max())
         if lacking == 0:
             return nodes, edges
-        nodes += lacking  # a node at the end raises the diameter by one at most, so none is skipped
+        nodes += lacking  # a node at the end raises the diameter by at most one, so no diameter is skipped
 
 
 def _ladder(diameter: int, rng: np.random.Generator) -> tuple[int, np.ndarray]:
@@ -90,7 +90,7 @@ def _ladder(diameter: int, rng: np.random.Generator) -> tuple[int, np.ndarray]:
 
 
 def _grid(diameter: int, rng: np.random.Generator) -> tuple[int, np.ndarray]:
-    """Remove edges of a rectangular grid by chance until its largest component has the diameter."""
+    """Sample rectangular grids without some random edges until the largest component of one has the diameter."""
     while True:
         rows = int(rng.integers(_ROWS[0], _ROWS[1] + 1))
         most = diameter - rows + 2  # a whole grid's diameter is rows + columns - 2
@@ -116,8 +116,8 @@ def _grown(depth: int, exponent: int) -> Callable[[int, np.random.Generator], tu
     """Return a sampler of trees that grow on a path of the diameter's length without lengthening any path beyond it.
 
     Args:
-        depth: largest distance of a node from the path.
-        exponent: a new node joins node i with a probability in proportion to `degree_i ** exponent`.
+        depth: maximum distance of a node from the path.
+        exponent: a new node joins node i with a probability proportional to `degree_i ** exponent`.
     """
 
     def sample(diameter: int, rng: np.random.Generator) -> tuple[int, np.ndarray]:
@@ -126,7 +126,7 @@ def _grown(depth: int, exponent: int) -> Callable[[int, np.random.Generator], tu
         path = np.arange(diameter + 1)
         degree, room = np.zeros(nodes), np.zeros(nodes, dtype=np.int64)
         degree[: diameter + 1] = 2
-        # Nodes that a branch at each node may be deep: no longer than the way to an end of the path.
+        # Maximum depth of a branch at each node: no longer than the distance to an end of the path.
         room[: diameter + 1] = np.minimum(np.minimum(path, diameter - path), depth)
         edges = [np.stack([path[:-1], path[1:]], axis=1)]
         for node in range(diameter + 1, nodes):

@@ -1,4 +1,4 @@
-"""Benchmark of resistor networks: fresh graphs in every batch, with the potentials, resistances or heat to recover."""
+"""Benchmark of resistor networks: fresh graphs in every batch, whose potentials, resistances or heat are predicted."""
 
 from graphbench.benchmarks.families import attach
 

@@ -24,59 +24,59 @@ from graphbench.errors import BadInput, check_choice, check_range
 
 Demands = Literal["gaussian", "sphere"]
 
-_CHUNK = 1000  # graphs of a fixed split that are sampled together: another number would sample other graphs
-_FIXED = 1  # first word of the random streams of fixed splits; training batches have another
-_DEMANDS = 10  # for graphs of another benchmark
-_MAX_NODES = 2000  # with two million pairs, and a dense system of equations for every graph
+_CHUNK = 1000  # graphs of a fixed split that are sampled together; another number would change the graphs
+_FIXED = 1  # first word of the seeds of fixed splits; training batches have a different one
+_DEMANDS = 10  # default for graphs of another benchmark
+_MAX_NODES = 2000  # which have two million pairs, and a dense system of equations for every graph
 
 
 class ElectricFlow(GraphBenchmark):
-    """Resistor networks and Gaussian demands: return L† Ψ, √L† Ψ, e^(-sL) Ψ, or the eigenvectors of L.
+    """Resistor networks and Gaussian demands: predict L† Ψ, √L† Ψ, e^(-sL) Ψ, or the eigenvectors of L.
 
-    The synthetic data of "Graph Transformers Dream of Electric Flow" (Cheng, Carin, Sra, ICLR 2025, appendix 13):
-    n = 10 nodes, all joined (FC) or on a cycle with links that skip 2, 4, 6 or 8 nodes (CSL); resistances e^u with u
-    uniform in [-2, 2]; n Gaussian demands whose columns add up to 0; nodes and edges in random order. Other families,
-    numbers of nodes and the graphs of any other benchmark are options. The authors' notebook of figure 1 centres
-    demands for the heat kernel only; `centred=False` is its setting for the other two maps, whose losses then are
-    units higher.
+    These are the synthetic data of "Graph Transformers Dream of Electric Flow" (Cheng, Carin, Sra, ICLR 2025, appendix
+    13): n = 10 nodes, fully connected (FC) or on a cycle with links that skip 2, 4, 6 or 8 nodes (CSL); resistances e^u
+    with u uniform in [-2, 2]; n Gaussian demands whose columns add up to 0; nodes and edges in random order. Other
+    families, numbers of nodes and the graphs of any other benchmark are options. The authors' notebook for figure 1
+    centres demands only for the heat kernel; `centred=False` is its setting for the other two maps, whose losses are
+    then units higher.
 
     Training graphs are sampled on the training device, fresh ones in every batch (or every `fresh_every` steps): an
-    epoch is `steps_per_epoch` steps. `graph_seed` fixes the validation and test graphs, and the train split that
-    diagnostics and `predict_split=train` read, and that `fresh=False` trains on.
+    epoch is `steps_per_epoch` steps. `graph_seed` determines the validation and test graphs, and the train split that
+    diagnostics and `predict_split=train` read and `fresh=False` trains on.
 
-    A batch holds resistances `edge_dense [num_edges, 1]` (every edge in both directions), demands
-    `x_dense [num_nodes, k]` and targets `y [num_nodes, k]`. Eigenvectors need no demands; their targets are
-    v_1, v_2, ... in ascending order of eigenvalues, with the constant v_1, as in the paper's loss_1-5 and loss_1-10.
+    A batch has resistances `edge_dense [num_edges, 1]` (every edge in both directions), demands
+    `x_dense [num_nodes, k]` and targets `y [num_nodes, k]`. Eigenvectors need no demands; their targets are v_1, v_2,
+    ... in ascending order of eigenvalues, with the constant v_1, as in the paper's loss_1-5 and loss_1-10.
 
     Args:
         family: FC, CSL, ER (Erdős-Rényi), grid (the most square one) or regular; the last three are connected.
         target: electric (L†), resistive (√L†), heat (e^(-sL)) or eigenvectors.
         num_nodes: nodes of a graph, at most 2,000.
-        min_nodes: sample sizes uniformly from `min_nodes` to `num_nodes`, without those that the family does not have.
+        min_nodes: sample sizes uniformly from `min_nodes` to `num_nodes`, except for those that the family lacks.
         num_demands: k; by default `num_nodes`, as in the paper, and 10 on another benchmark's graphs.
-        num_eigenvectors: number of the smallest, for target=eigenvectors; by default `num_nodes` (10 on another
+        num_eigenvectors: number of smallest eigenvectors for target=eigenvectors; by default `num_nodes` (10 on another
             benchmark's graphs). Graphs with fewer nodes have columns of zeros instead.
-        laplacian: of the eigenvectors: unnormalised (L, the paper's) or symmetric (D^(-1/2) L D^(-1/2)).
-        skip_trivial: leave out the first eigenvector, which is the same for all graphs.
-        centred: let the columns of demands add up to 0, as in the paper's text.
+        laplacian: Laplacian of the eigenvectors: unnormalised (L, as in the paper) or symmetric (D^(-1/2) L D^(-1/2)).
+        skip_trivial: omit the first eigenvector, which is the same for all graphs.
+        centred: make the columns of demands add up to 0, as in the paper's text.
         demands: distribution of a column: `gaussian`, as in the authors' code, or `sphere`, as in the paper's text:
-            uniform on the unit sphere (of the vectors that add up to 0, if centred). The loss that the paper prints
+            uniform on the unit sphere (of the vectors that add up to 0, if centred). The loss as printed in the paper
             is `--model.loss column_MSE`.
         heat_time: s of the heat kernel.
         log_resistance: resistances are e^u with u uniform between minus and plus this.
-        edge_probability: of ER.
-        degree: of regular; 3 or 4.
-        graphs: another benchmark whose graphs replace the family: made simple and undirected, connected ones only,
-            with resistances sampled here; sampled with replacement, each split from the same split.
+        edge_probability: edge probability of ER.
+        degree: degree of regular; 3 or 4.
+        graphs: another benchmark whose connected graphs replace the family, made simple and undirected, with
+            resistances sampled here. Each split samples with replacement from the same split.
         fresh: sample training graphs during training; otherwise train on the fixed train split.
         fresh_every: steps for which a batch is used before another is sampled; 10 in the paper.
-        steps_per_epoch: optimizer steps between two validations.
-        graph_seed: of the fixed splits; training graphs follow `seed`.
+        steps_per_epoch: optimizer steps between validations.
+        graph_seed: seed of the fixed splits; training graphs depend on `seed`.
         sizes: graphs in the fixed train, validation and test splits.
         options: see `GraphBenchmark`.
 
     Raises:
-        BadInput: an option is out of range or not used by the target, or the task is degenerate: one map for all
+        BadInput: an option is out of range or not used by the target, or the task is degenerate: the same map for all
             graphs, arbitrary eigenvectors, or nothing to learn.
     """
 
@@ -163,7 +163,7 @@ class ElectricFlow(GraphBenchmark):
             self._check_not_degenerate()
 
     def _check_unused(self) -> None:
-        """Refuse options that nothing reads beside the others: whoever set one expects other graphs."""
+        """Refuse options that have no effect together with the others, since the user expects other graphs."""
         own_graphs = self.graphs is None
         instead = f"family={self.family}" if own_graphs else f"graphs={type(self.graphs).__name__}"
         used = {
@@ -184,7 +184,7 @@ class ElectricFlow(GraphBenchmark):
         first_alone = self.target == "eigenvectors" and self.num_eigenvectors == 1 and not self.skip_trivial
         if first_alone and self.laplacian == "unnormalised":
             raise BadInput(
-                "num_eigenvectors=1 is the first eigenvector alone, which is constant on every graph: take more, or "
+                "num_eigenvectors=1 is only the first eigenvector, which is constant on every graph: take more, or "
                 "set skip_trivial."
             )
         if self.log_resistance > 0:
@@ -259,7 +259,7 @@ class ElectricFlow(GraphBenchmark):
         problem = self.problem(SPLITS[number])
         for chunk in range(-(-size // _CHUNK)):
             generator = stream(torch.device("cpu"), _FIXED, self.graph_seed, number, chunk)
-            networks = problem.draw(_CHUNK, generator)  # whole chunks: a shorter one would hold other graphs
+            networks = problem.draw(_CHUNK, generator)  # whole chunks, since a shorter one would have other graphs
             if chunk == 0:
                 heat = f", heat_time={self.heat_time:g}" if self.target == "heat" else ""
                 networks.check(f"target={self.target}, log_resistance={self.log_resistance:g}{heat}")
@@ -284,7 +284,7 @@ class ElectricFlow(GraphBenchmark):
         )  # fmt: skip
 
     def prepare_data(self) -> None:
-        """Prepare the other benchmark, if there is one, and sample the fixed splits unless the store has them."""
+        """Prepare the other benchmark, if given, and sample the fixed splits unless the store has them."""
         if self.graphs is not None:
             self.graphs.prepare_data()
         super().prepare_data()
@@ -292,7 +292,7 @@ class ElectricFlow(GraphBenchmark):
     # -- fresh batches -------------------------------------------------------------------------------------------
 
     def train_dataloader(self) -> GraphLoader | FreshLoader:  # type: ignore[override]
-        """Return fresh graphs; the fixed split with `fresh=False`, or while a trainer overfits a few batches."""
+        """Return fresh graphs, or the fixed split with `fresh=False` or if the trainer overfits a few batches."""
         trainer = self.trainer
         if not self.fresh or getattr(trainer, "overfit_batches", 0) > 0:
             return super().train_dataloader()
@@ -309,7 +309,7 @@ class ElectricFlow(GraphBenchmark):
             return table.batch(range(len(table)))
 
         device = torch.device("cpu") if trainer is None else trainer.strategy.root_device
-        if self.encodings or is_apple(device):  # of tables, which are on the CPU; networks are solved in float64
+        if self.encodings or is_apple(device):  # encodings are of tables on the CPU; networks are solved in float64
             device = torch.device("cpu")
         world_size, rank = (trainer.world_size, trainer.global_rank) if trainer else (1, 0)
         options = (self.steps_per_epoch, self.batch_size, self.fresh_every, self.sampling_seed(), device)

@@ -1,4 +1,4 @@
-"""Sample fresh graphs in every batch, on the training device, reproducibly by a seed."""
+"""Sample fresh graphs for every batch on the training device, reproducible from a seed."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from graphbench.errors import BadInput
 #: Samples a batch from a generator; the second argument is the number of its first graph.
 Draw = Callable[[torch.Generator, int], GraphBatch]
 
-_TRAINING = 0  # first word of the random streams of training batches; fixed splits have another
+_TRAINING = 0  # first word of the seeds of training batches; fixed splits have a different one
 
 
 class FreshLoader:
     """Yield batches that are sampled on the training device.
 
-    A batch depends only on the seed, the rank and its number, neither on a global generator nor on the ends of epochs,
-    so that a resumed run sees the same batches as an uninterrupted one. CPUs and GPUs sample different numbers from
-    one seed. An iteration of `steps` batches continues where the one before stopped; Lightning stores `state_dict()`
+    A batch depends only on the seed, the rank and its number, and not on a global generator or on epoch boundaries. A
+    resumed run therefore sees the same batches as an uninterrupted one. CPUs and GPUs sample different numbers from the
+    same seed. An iteration of `steps` batches continues where the previous one stopped; Lightning stores `state_dict()`
     in checkpoints.
 
     Args:
@@ -31,9 +31,9 @@ class FreshLoader:
         steps: batches per epoch.
         batch_size: graphs per batch and rank.
         fresh_every: steps for which a batch is used before another is sampled.
-        seed: of the run.
-        device: of the batches.
-        world_size, rank: number of ranks, and number of this one.
+        seed: seed of the run.
+        device: device of the batches.
+        world_size, rank: number of ranks, and index of this one.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class FreshLoader:
     ) -> None:
         self.draw, self.steps, self.batch_size, self.fresh_every = draw, steps, batch_size, fresh_every
         self.seed, self.device, self.world_size, self.rank = seed, device, world_size, rank
-        self.done = 0  # batches yielded so far
+        self.done = 0  # number of batches yielded so far
         self._current: tuple[int, GraphBatch] | None = None
 
     def __len__(self) -> int:
@@ -63,7 +63,7 @@ class FreshLoader:
 
     def _batch(self, number: int) -> GraphBatch:
         """Return the batch of that number, which is cached for `fresh_every` steps."""
-        # Kept as the device has it: a batch of `fresh_every` steps is sampled once.
+        # Kept on the device, so that a batch for `fresh_every` steps is sampled only once.
         if self._current is None or self._current[0] != number:
             generator = stream(self.device, _TRAINING, self.seed, number, self.rank)
             first_id = (number * self.world_size + self.rank) * self.batch_size
@@ -75,10 +75,10 @@ class FreshLoader:
         return {"done": self.done, **self._identity()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from a state.
+        """Resume from a state.
 
         Raises:
-            BadInput: the options differ from those of the state, so that other graphs would follow.
+            BadInput: the options differ from those of the state, so the next graphs would differ.
         """
         if differs := what_differs(state, self._identity()):
             raise BadInput(
@@ -88,7 +88,7 @@ class FreshLoader:
         self.done = int(state["done"])
 
     def _identity(self) -> dict[str, Any]:
-        """Return the options that select the graphs of a step, beside their distribution."""
+        """Return the options, other than the distribution, that select the graphs of a step."""
         return {
             "batch_size": self.batch_size,
             "fresh_every": self.fresh_every,

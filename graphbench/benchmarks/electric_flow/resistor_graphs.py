@@ -27,12 +27,12 @@ from graphbench.errors import BadInput, check_choice, check_range
 logger = logging.getLogger(__name__)
 
 #: "FC": all pairs. "CSL": a cycle and links that skip an even number of nodes. "ER": Erdős-Rényi. "grid": the most
-#: square grid. "regular": random regular. The last three are sampled among connected graphs.
+#: square grid. "regular": random regular. The last three are sampled from connected graphs.
 Family = Literal["FC", "CSL", "ER", "grid", "regular"]
 
-_CANDIDATES = (5_000, 400)  # before giving up: in all, and per graph, whichever is more
-_ROUND = 1 << 24  # adjacency entries of the candidates of a round, which limits memory where few are accepted
-_DEGREES = (3, 4)  # pairing stubs gives a simple graph with probability e^((1 - r^2) / 4): 1 in 43 for r = 4
+_CANDIDATES = (5_000, 400)  # tries before giving up: in total, and per graph, whichever is more
+_ROUND = 1 << 24  # adjacency entries of the candidates in a round, which limits memory if few are accepted
+_DEGREES = (3, 4)  # paired stubs are a simple graph with probability e^((1 - r^2) / 4): 1 in 43 for r = 4
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Wires:
     """Undirected edges of G graphs.
 
     Args:
-        tail: one end of every edge `[G, D]`, int64, numbered within the graph; 0 where an edge is absent.
+        tail: one end of every edge `[G, D]`, int64, numbered within the graph; 0 for absent edges.
         head: the other end `[G, D]`.
         present: mask of existing edges `[G, D]`.
         num_nodes: nodes of each graph `[G]`.
@@ -66,8 +66,8 @@ class Wires:
 def random_orders(present: Tensor, generator: torch.Generator) -> Tensor:
     """Return a uniform permutation of the present columns of every row, followed by the absent ones `[rows, columns]`.
 
-    Random keys have their column in the low bits, so that sorting the keys sorts the columns; on a CPU, NumPy's
-    vectorised sort is many times faster than `torch.argsort`.
+    Random keys have their column in the low bits, so sorting the keys sorts the columns. On a CPU, NumPy's vectorised
+    sort is many times faster than `torch.argsort`.
     """
     rows, columns = present.shape
     bits = max(columns - 1, 1).bit_length()
@@ -89,7 +89,7 @@ class Wiring(ABC):
 
     @abstractmethod
     def draw(self, num_graphs: int, generator: torch.Generator) -> Wires:
-        """Sample graphs on the device of the generator; the order of nodes and edges has no meaning."""
+        """Sample graphs on the device of the generator; the order of nodes and edges is meaningless."""
 
 
 class FixedWiring(Wiring):
@@ -112,7 +112,7 @@ class FixedWiring(Wiring):
 
 
 class ErdosRenyiWiring(Wiring):
-    """Distribution G(n, p) of connected graphs; others are sampled again."""
+    """Distribution G(n, p) restricted to connected graphs by rejection sampling."""
 
     def __init__(self, num_nodes: int, probability: float) -> None:
         self.pairs = all_pairs(num_nodes)
@@ -132,7 +132,7 @@ class ErdosRenyiWiring(Wiring):
 
 
 class RegularWiring(Wiring):
-    """Uniform distribution over connected simple regular graphs: stubs are paired at random."""
+    """Uniform distribution over connected simple regular graphs, sampled by random pairing of stubs."""
 
     def __init__(self, num_nodes: int, degree: int) -> None:
         self.max_nodes, self.degree, self.max_edges = num_nodes, degree, num_nodes * degree // 2
@@ -157,7 +157,7 @@ class RegularWiring(Wiring):
 class TableWiring(Wiring):
     """Distribution over the graphs of a table, each equally likely.
 
-    They are made simple and undirected; graphs with one node or several components are left out, since no current can
+    Graphs are made simple and undirected. Those with one node or several components are left out, since no current can
     flow between their parts.
     """
 
@@ -218,12 +218,12 @@ class MixedWiring(Wiring):
 
 
 def make_wiring(family: Family, sizes: Sequence[int], edge_probability: float = 0.5, degree: int = 3) -> Wiring:
-    """Return the distribution of a family, uniform over those of `sizes` that the family has.
+    """Return the distribution of a family, uniform over all `sizes` that the family has.
 
-    `edge_probability` is that of "ER", `degree` that of "regular".
+    `edge_probability` is for "ER", `degree` for "regular".
 
     Raises:
-        BadInput: the family is unknown, or has no graph of any of these sizes.
+        BadInput: the family is unknown, or has no graph with any of these sizes.
 
     Examples:
         >>> from graphbench.benchmarks.electric_flow import make_wiring
@@ -235,20 +235,20 @@ def make_wiring(family: Family, sizes: Sequence[int], edge_probability: float = 
     if family == "ER":
         check_range("edge_probability", edge_probability, above=0, at_most=1)
     if family == "regular":
-        check_choice("degree", degree, _DEGREES)  # pairings of others are hardly ever simple
+        check_choice("degree", degree, _DEGREES)  # pairings for other degrees are hardly ever simple
     per_size = [_wiring_of_size(family, size, edge_probability, degree) for size in sizes]
     wirings = [wiring for wiring in per_size if wiring is not None]
     if not wirings:
         least = {"CSL": "5 nodes", "regular": f"{degree + 1} nodes, and an even number for degree 3"}
         raise BadInput(
-            f"There is no {family} graph of {min(sizes)} to {max(sizes)} nodes; it takes at least "
+            f"There is no {family} graph of {min(sizes)} to {max(sizes)} nodes; it needs at least "
             f"{least.get(family, '2 nodes')}."
         )
     return wirings[0] if len(wirings) == 1 else MixedWiring(wirings)
 
 
 def _wiring_of_size(family: Family, n: int, probability: float, degree: int) -> Wiring | None:
-    """Return the distribution for one number of nodes; None where the family has no such graph."""
+    """Return the distribution for one number of nodes; None if the family has no such graph."""
     if n < 2:
         return None
     if family == "FC":
@@ -259,7 +259,7 @@ def _wiring_of_size(family: Family, n: int, probability: float, degree: int) -> 
         return ErdosRenyiWiring(n, probability)
     if family == "regular":
         return RegularWiring(n, degree) if n > degree and n * degree % 2 == 0 else None
-    skips = [skip for skip in range(2, n - 1, 2) if 2 * skip != n]  # at n / 2 two links would fall on each other
+    skips = [skip for skip in range(2, n - 1, 2) if 2 * skip != n]  # at n / 2 two links would coincide
     return FixedWiring(torch.stack([skip_links(n, skip) for skip in skips]), n) if skips else None
 
 
@@ -300,7 +300,7 @@ def _rejection_sample(
         left -= count
         *columns, valid = candidates(count)
         rows = valid.nonzero().flatten()
-        share = max(len(rows), 0.5) / count  # as if half a graph was valid, where none was: the next round is larger
+        share = max(len(rows), 0.5) / count  # count half a graph as valid if none was: the next round is larger
         parts.append([column[rows[:missing]] for column in columns])
         missing -= min(len(rows), missing)
         if not missing:

@@ -23,7 +23,7 @@ from graphbench.errors import BadInput
 #: Map of the demands Ψ: L† Ψ, √L† Ψ, e^(-sL) Ψ; or the eigenvectors of L, which need no demands.
 Target = Literal["electric", "resistive", "heat", "eigenvectors"]
 
-#: Norm of a target, relative to that of its demands, below which it consists of rounding errors.
+#: Norm of a target relative to its demands, below which it consists of rounding errors.
 _MIN_NORM = 1e-5
 #: Mean loss of a model that returns its input, below which the rest is rounding errors and there is nothing to learn.
 _MIN_LOSS = 1e-9
@@ -41,8 +41,8 @@ class Problem:
         num_targets: k demands, or the number of eigenvectors.
         log_resistance: resistances are e^u with u uniform between minus and plus this.
         time: s of the heat kernel.
-        normalised: take eigenvectors of `D^(-1/2) L D^(-1/2)`.
-        skip: number of eigenvectors to leave out, from the smallest eigenvalue on.
+        normalised: compute eigenvectors of `D^(-1/2) L D^(-1/2)`.
+        skip: number of eigenvectors to omit, from the smallest eigenvalue on.
         centred: whether the columns of demands add up to 0.
         unit: whether the columns of demands have length 1.
     """
@@ -58,7 +58,7 @@ class Problem:
     unit: bool = False
 
     def draw(self, num_graphs: int, generator: torch.Generator) -> Networks:
-        """Sample networks on the device of the generator, which alone decides; nodes and edges in random order."""
+        """Sample networks, with nodes and edges in random order, on the device of the generator and only from it."""
         wires, resistance = sample_resistors(self.wiring, num_graphs, generator, self.log_resistance)
         laplacian = laplacians(wires, resistance)
         if self.target == "eigenvectors":
@@ -83,7 +83,7 @@ class Networks:
 
     Args:
         wires: the edges.
-        resistance: of every edge `[G, D]`.
+        resistance: resistance of every edge `[G, D]`.
         demands: Ψ `[G, N, k]`, or None.
         targets: `[G, N, num_targets]`.
     """
@@ -94,7 +94,7 @@ class Networks:
     targets: Tensor
 
     def check(self, options: str) -> None:
-        """Refuse a map that leaves nothing of the demands, or nothing to learn; `options` start the message.
+        """Refuse a map that removes the demands or leaves nothing to learn; the message starts with `options`.
 
         Raises:
             BadInput: the loss, which divides maps by their norms, is 0 / 0, or 0 for a model that returns its input.
@@ -141,14 +141,14 @@ class Networks:
         batch.batch, batch.ptr = torch.repeat_interleave(graph, nodes, output_size=total), ptr
         batch.graph_id = graph + first_id
         batch.num_nodes, batch.num_graphs, batch.max_nodes = total, num_graphs, self.wires.max_nodes
-        if total != num_graphs * self.wires.max_nodes:  # else the host need not wait for the device
+        if total != num_graphs * self.wires.max_nodes:  # else the host does not have to wait for the device
             batch.max_nodes = int(nodes.max())
         return batch
 
     def _columns(self) -> tuple[dict[str, Tensor], Tensor, Tensor]:
-        """Return the rows of all graphs, and the number of nodes and of directed edges of each graph.
+        """Return the rows of all graphs, and the numbers of nodes and of directed edges of each graph.
 
-        Each graph has all its edges in one direction, then all of them in the other one.
+        Each graph has all its edges in one direction, then all in the other.
         """
         wires = self.wires
         present = wires.present.repeat(1, 2)
@@ -167,7 +167,7 @@ class Networks:
 def sample_resistors(
     wiring: Wiring, num_graphs: int, generator: torch.Generator, log_resistance: float = 2.0
 ) -> tuple[Wires, Tensor]:
-    """Sample graphs with their nodes and edges in random order, and resistances e^u of their edges.
+    """Sample graphs with nodes and edges in random order, and resistances e^u of their edges.
 
     Args:
         wiring: distribution of the graphs.
@@ -287,6 +287,6 @@ def _eigen(laplacian: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def stream(device: torch.device, *numbers: int) -> torch.Generator:
-    """Return a generator that is seeded by the numbers."""
+    """Return a generator seeded with the numbers."""
     state = np.random.SeedSequence([number % (1 << 64) for number in numbers]).generate_state(1, np.uint64)
     return torch.Generator(device).manual_seed(int(state[0] >> np.uint64(1)))

@@ -1,4 +1,4 @@
-"""Specify the electric flow benchmark; `graphbench list` imports this without torch."""
+"""Specify the electric flow benchmark; `graphbench list` imports this module without torch."""
 
 from __future__ import annotations
 

@@ -53,77 +53,77 @@ logger = logging.getLogger(__name__)
 
 
 class Graphs(GraphInputs):
-    """Your own graphs, from files, tables, a function, or a data set by its name.
+    """Your own graphs, from files, tables, a function, or a named data set.
 
     Features, task and targets are inferred from the data, shown in a table before training, and can be overridden by
-    options. Integers and texts are categories, real numbers are numbers. `docs/graphs.md` describes the formats.
+    options. Integers and texts are read as categories, real numbers as numbers. `docs/graphs.md` describes the formats.
 
     Args:
-        source: a file of `torch.save` with PyG's `Data`; a folder of tables `graphs`, `nodes` and `edges` (CSV or
+        source: a file saved by `torch.save` with PyG's `Data`; a folder of tables `graphs`, `nodes` and `edges` (CSV or
             Parquet); GraphML, GEXF, GML, adjacency or edge lists, one graph per file, with a table `targets`; JSON
             lines; a folder of arrays of one graph (`edge_index.npy`, `x.npy`, `y.npy`), memory-mapped; a folder in the
             raw layout of TUDataset; a function that returns graphs (`my_package.data:load`); a class of
-            `torch_geometric.datasets` with its arguments (`TUDataset:MUTAG`); a set of OGB (`ogbg-molbace`,
-            `ogbn-arxiv`); a set of graphbench-lib (`graphbench-lib:NAME`). In Python also a list of graphs, or lists by
+            `torch_geometric.datasets` with its arguments (`TUDataset:MUTAG`); a data set of OGB (`ogbg-molbace`,
+            `ogbn-arxiv`) or of graphbench-lib (`graphbench-lib:NAME`). In Python also a list of graphs, or lists by
             split.
         target: column to predict, or several; `y:4` is one column of a matrix. By default `y`, `edge_label`
-            or `edge_y` of edges, pairs of links, or the only column of the graphs. Numbers of a regression may be
-            bounds (`>10`, `<=0.1`) where whole graphs are split: their loss is one-sided, 0 where a prediction is
-            beyond the bound, and they are not scored.
+            or `edge_y` of edges, pairs of links, or the only column of the graphs. If whole graphs are split, numbers
+            of a regression may be bounds (`>10`, `<=0.1`): their loss is one-sided, 0 for predictions beyond the bound,
+            and they are not scored.
         task: graph-regression, graph-classification, graph-multilabel, node-classification, node-multilabel,
             node-regression, edge-classification, edge-regression or link-ranking.
-        num_classes: of a classification whose data do not contain all classes.
-        missing: words or numbers that mean a missing target, beside the usual ones (empty, NA, N/A, NaN, null, None,
-            ND, - and the like): `[-999]`. By default also -1 of classes, beside two or more classes of which none is
-            negative; `[]` for empty cells and NaN alone, so that -1 is a class.
+        num_classes: number of classes, for data that do not contain all of them.
+        missing: words or numbers that mean a missing target, in addition to the usual ones (empty, NA, N/A, NaN, null,
+            None, ND, - and the like): `[-999]`. By default this includes class -1 if there are two or more other
+            classes, none of them negative. With `[]` only empty cells and NaN are missing, so -1 is a class.
         on_error: stop at a graph without a target, or skip such graphs. Nodes and edges without one are in no split.
         node_features: columns of nodes; by default `x` of PyG's graphs, all columns of other sources.
         edge_features: columns of edges; by default `edge_attr` of PyG's graphs, all columns of other sources.
-        graph_features: columns of whole graphs (a temperature, descriptors) that the head of a graph task reads beside
-            the graph: numbers, scaled on the training part, and categories as 0 and 1; by default none.
+        graph_features: columns of whole graphs (a temperature, descriptors) that the head of a graph task reads in
+            addition to the graph: numbers, scaled on the training part, and categories as 0 and 1; by default none.
         categorical: columns of real numbers to read as categories.
         continuous: columns of integers to read as numbers.
-        normalize_features: divide the real numbers of each node by their sum where that is above 1, as PyG's
-            `NormalizeFeatures` divides the words of Cora, CiteSeer and PubMed.
-        positions: whether the column `pos` of nodes holds coordinates; by default if it exists.
-        directed: edges of tables and lists lead one way; otherwise both ways. Graphs of PyG stay as they are.
+        normalize_features: divide the real numbers of each node by their sum if that is above 1, as PyG's
+            `NormalizeFeatures` does for the words of Cora, CiteSeer and PubMed.
+        positions: whether the column `pos` of nodes contains coordinates; by default True if it exists.
+        directed: edges of tables and lists lead one way; otherwise both ways. PyG graphs are not changed.
         to_undirected: add the reverse of every edge that has none, with its features, as is usual for citations.
         split: given (by the source or a column), random, stratified (the same shares of each class), k-fold, or
             groups. By default the split of the source, else stratified for classes, else random.
-        split_level: graph, or node or edge: all splits hold all graphs, with the targets of different nodes or edges.
-            By default that of the target if the masks or the column of the split are theirs, or there is one graph.
-            Both directions of an edge stay in one split that is random.
-        split_column: column of the graphs, nodes or edges with the words train, val and test, of which a missing one
-            is cut from training; or with fold numbers from 0, three or more.
-        test_source, val_source: sources of the same columns whose graphs test and validate; without one of them its
+        split_level: graph, node or edge. With node or edge, all splits have all graphs, with the targets of different
+            nodes or edges. The default is the level of the target if the masks or the split column have that level, or
+            if there is a single graph; else graph. Random splits keep both directions of an edge together.
+        split_column: column of the graphs, nodes or edges with the words train, val and test, where a missing one is
+            cut from training; or with fold numbers from 0, for three or more folds.
+        test_source, val_source: sources with the same columns for test and validation; if only one is given, the other
             part is cut from `source`.
-        group_column: column of the graphs, nodes or edges; those of one value stay in one split.
-        fractions: shares of train, validation and test, also of what is cut from training. 0 leaves validation or test
-            out: `[1, 0, 0]` trains a final model on all.
-        fold: with split=k-fold or fold numbers, the fold that tests, of which the next one validates; or the column of
-            masks with several splits.
-        num_folds: folds of split=k-fold.
-        split_seed: of every random split.
-        metric: that selects checkpoints.
+        group_column: column of the graphs, nodes or edges; rows with the same value stay in one split.
+        fractions: shares of train, validation and test, also of what is cut from training. 0 omits validation or test:
+            `[1, 0, 0]` trains a final model on all data.
+        fold: with split=k-fold or fold numbers, the test fold; the next one is the validation fold. With masks of
+            several splits, the column of the masks.
+        num_folds: number of folds for split=k-fold.
+        split_seed: seed of every random split.
+        metric: metric that selects checkpoints.
         loss: L1 or MSE; cross_entropy or weighted_cross_entropy.
-        arguments: of a named data set or function, by name.
-        weight: column of weights in the loss, 0 or more, of each graph, or each node or edge for tasks on those. Only
-            ratios count: weights are divided by their mean over the training rows. Losses of all splits are weighted,
-            metrics are not. The column is no feature.
-        target_weights: weights of several targets in the loss, 0 or more: a number each in their order, or by name
-            (`{logS: 3}`, the others weigh 1). Only ratios count: they are divided by their mean.
-        log10: targets of a regression whose decimal logarithm is trained on, by name, or by number where one name has
-            several columns. Predictions, intervals and errors stay in the unit of the source, scaled errors are those
-            of the logarithm; scaled_MAE is the default metric then.
-        options: of batches of one graph, see `NodeLevel`; and of every benchmark, see `GraphBenchmark`.
+        arguments: arguments of a named data set or function, by name.
+        weight: column with the weight in the loss, 0 or more, of each graph, or of each node or edge for tasks on
+            those. Only ratios count: weights are divided by their mean over the training rows. Losses of all splits are
+            weighted, metrics are not. The column is not a feature.
+        target_weights: weights of several targets in the loss, 0 or more: one number per target in order, or by name
+            (`{logS: 3}`, others weigh 1). Only ratios count: they are divided by their mean.
+        log10: targets of a regression to train on their decimal logarithm, by name, or by number if one name has
+            several columns. Predictions, intervals and errors stay in the unit of the source, but scaled errors are
+            those of the logarithm; scaled_MAE is then the default metric.
+        options: options of batches of one graph, see `NodeLevel`, and of every benchmark, see `GraphBenchmark`.
 
     Raises:
-        BadInput: names the file, the graph and the row that is invalid, or the option that does not fit.
-        UnknownName: there is no such column or data set; names near matches.
+        BadInput: the data or an option is invalid; names the file, graph and row, or the option.
+        UnknownName: there is no such column or data set; suggests similar names.
         MissingData: there is no such file.
     """
 
-    data_version = 2  # targets keep float64 where they need it
+    data_version = 2  # targets keep float64 if they need it
     spec = specs.GRAPHS
 
     def __init__(
@@ -200,33 +200,33 @@ class Graphs(GraphInputs):
     # -- inspection ----------------------------------------------------------------------------------------------
 
     def source_key(self) -> dict[str, Any]:
-        """Return the checksum of the source, and every option that decides about columns, targets or splits."""
+        """Return the checksum of the source, and every option that affects columns, targets or splits."""
         return self._key | ({"links": "column"} if self.facts["links"] == "column" else {})
 
     def fold_options(self, count: int) -> list[dict[str, Any]]:
-        """Return options of each fold: of a k-fold split, or of the splits that the source gives."""
+        """Return the options of each fold: of a k-fold split, or of the splits given by the source."""
         given = self.facts["given"]
         if given and given != count:
             columns = f" of {given} columns" if given > 1 else ""
             raise BadInput(
                 f"--folds {count}: {self.spec.source} gives a split{columns} ({self.facts['split']}). Add "
-                "--data.split k-fold to cut folds of your own."
+                "--data.split k-fold to cut your own folds."
             )
         shared: dict[str, Any] = {} if given else {"split": "k-fold"}
         shared |= {"num_folds": count} if not given or count > self.request.num_folds else {}
         return [{**shared, "fold": fold} for fold in range(count)]
 
     def check_split_seed(self) -> None:
-        """Refuse seeds where the source gives the whole split."""
+        """Refuse seeds if the source gives the whole split."""
         if self.facts["given"] and "cut" not in self.facts["split"] and "taken" not in self.facts["split"]:
             raise BadInput(
                 f"--split-seeds: {self.spec.source} gives the split ({self.facts['split']}). Add --data.split random "
-                "or stratified to split it anew."
+                "or stratified to resplit it."
             )
 
     def _open_inspection(self) -> Entry:
-        """Open what was inferred from the source, in the store; inspect a new or changed source."""
-        # Options that came later are in the key only where they are set, so that older stores stay valid.
+        """Open the stored description of what was inferred from the source; inspect a new or changed source."""
+        # Options added later are in the key only if they are set, so that older stores stay valid.
         later = {
             "weight": self.weight,
             "normalize_features": self.features.normalized or None,
@@ -242,7 +242,7 @@ class Graphs(GraphInputs):
             "split": self.request.as_json(),
             **{name: value for name, value in later.items() if value is not None},
         }
-        # The version of the description alone; data and runs stay valid.
+        # This is only the version of the description; data and runs stay valid.
         key = {"kind": "inspection", "version": 6, **self._key}
         return self.store.open_or_build(key, self._inspect, f"description of {self.source.origin}")
 
@@ -259,7 +259,7 @@ class Graphs(GraphInputs):
     def _inspect(self, writer: EntryWriter) -> None:
         """Infer everything from the graphs, refuse invalid ones, and store the result."""
         raw = self._graphs()
-        # Links of one graph are split by now.
+        # Links of one graph have already been split.
         request = replace(self.request, kind=None, column=None) if "links" in raw.hints else self.request
         weight = () if self.weight is None else (self.weight,)
         used = (*used_columns(raw, request), *weight)
@@ -288,13 +288,13 @@ class Graphs(GraphInputs):
             writer.meta["symmetric"] = is_symmetric(raw, y[1])
 
     def _check_target(self, raw: RawGraphs, target: Target, level: str) -> None:
-        """Refuse invalid weights, and targets that are bounds where nodes or edges are split."""
+        """Refuse invalid weights, and targets that are bounds if nodes or edges are split."""
         if self.weight is not None:
             weight_array(raw, target, self.weight)  # raises for invalid weights
         if level in (NODE, EDGE) and bound_arrays(raw, target):
             raise BadInput(
                 f"{raw.origin}: targets of {', '.join(target.names)} are bounds (such as >10), which are trained on "
-                f"where whole graphs are split (split_level=graph), and here the {level}s are."
+                f"if whole graphs are split (split_level=graph), and here the {level}s are."
             )
 
     def _apply(self, entry: Entry, metric: str | None, loss: str | None) -> None:
@@ -306,7 +306,7 @@ class Graphs(GraphInputs):
         self._plan = {level: FeaturePlan.from_json(plan) for level, plan in self.facts["plans"].items()}
         metric, loss = self._choose_scores(metric, loss)
         names = target.names if len(target.names) == target.width else ()
-        # Where nodes are split, all splits hold all graphs.
+        # If nodes are split, all splits have all graphs.
         sizes = [self.facts["num_graphs"] if self._by_nodes else len(self._rows[split]) for split in SPLITS]
         self.spec = replace(
             type(self).spec,
@@ -338,7 +338,7 @@ class Graphs(GraphInputs):
         self.check_sampled()
 
     def _choose_scores(self, metric: str | None, loss: str | None) -> tuple[str, str]:
-        """Return metric and loss, by default those of source or task; refuse others than the task's."""
+        """Return metric and loss, by default those of source or task; refuse any that the task does not support."""
         metrics, losses = metrics_of(self._target, bool(self.log10)), LOSSES[self._target.task]
         metrics += NEGATIVE_METRICS if self._target.level == "link" and self.facts["num_negatives"] else ()
         for option, value, choices in (("metric", metric, metrics), ("loss", loss, losses)):
@@ -347,7 +347,7 @@ class Graphs(GraphInputs):
         return metric or self.facts["metric"] or metrics[0], loss or losses[0]
 
     def _extra(self) -> dict[str, str]:
-        """Return facts that the specification has no field for."""
+        """Return facts for which the specification has no field."""
         extra = {"split": f"{self.facts['split_level']}s"} if self._by_nodes else {}
         extra |= {"edges": "undirected"} if self.facts.get("symmetric") else {}
         if self._target.level == "link":
@@ -358,7 +358,7 @@ class Graphs(GraphInputs):
     # -- reading -------------------------------------------------------------------------------------------------
 
     def prepare_data(self) -> None:
-        """Show what was inferred, then read and encode."""
+        """Show what was inferred, then read and encode the data."""
         self.show()
         super().prepare_data()
 
@@ -394,7 +394,7 @@ class Graphs(GraphInputs):
         return raw.table(columns)
 
     def ids(self, split: str) -> Sequence[Any]:
-        """Return the names of the graphs; their numbers in the source where it has no names."""
+        """Return the names of the graphs, or their numbers in the source if it has no names."""
         names = self.facts["names"]
         rows = range(self.facts["num_graphs"]) if self._by_nodes else self._rows[split]
         return [names[row] if names else int(row) for row in rows]

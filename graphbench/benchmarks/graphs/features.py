@@ -17,7 +17,7 @@ from graphbench.data.columns import to_float32
 from graphbench.errors import BadInput
 
 POSITION = "pos"
-MAX_CATEGORIES = 65_536  # largest vocabulary of a column of integers
+MAX_CATEGORIES = 65_536  # maximum vocabulary of a column of integers
 
 
 @dataclass(frozen=True)
@@ -25,10 +25,10 @@ class FeatureColumn:
     """One named column (or matrix of columns) of features.
 
     Args:
-        name: in the source.
-        width: columns of it.
-        sizes: vocabulary of each, for categorical ones; empty for dense ones.
-        values: texts of the categories 0, 1, ..., where they are text.
+        name: name in the source.
+        width: number of columns.
+        sizes: vocabulary of each column if they are categorical; empty if they are dense.
+        values: texts of the categories 0, 1, ..., if they are text.
     """
 
     name: str
@@ -48,8 +48,8 @@ class FeaturePlan:
 
     Args:
         level: "node", "edge" or "graph".
-        columns: in the order of the source.
-        left_out: unused columns with the reason.
+        columns: columns in the order of the source.
+        left_out: unused columns with the reasons.
         normalized: divide the real numbers of a row by the larger of their sum and 1, as PyG's `NormalizeFeatures`.
     """
 
@@ -83,7 +83,7 @@ class FeaturePlan:
 
     @property
     def as_numbers(self) -> Features:
-        """Return the features where categories are columns of 0 and 1, behind which real numbers stand."""
+        """Return the features with categories as columns of 0 and 1, followed by the real numbers."""
         names: list[str] = []
         for column in self.columns:
             for name, size in zip(column.names, column.sizes, strict=False):  # real numbers have no sizes
@@ -103,7 +103,7 @@ class FeatureRequest:
     positions: bool | None
 
     def as_json(self) -> list[Any]:
-        """Return the options for the key of the store; those that came later have names there."""
+        """Return the options for the key of the store; those added later have names in it."""
         return [self.columns[NODE], self.columns[EDGE], self.categorical, self.continuous, self.positions]
 
     def coordinates(self, raw: RawGraphs) -> int:
@@ -116,11 +116,11 @@ class FeatureRequest:
         return 0
 
     def plans(self, raw: RawGraphs, target: Target, other: Mapping[str, Sequence[str]]) -> dict[str, FeaturePlan]:
-        """Choose the features of nodes, edges and graphs, without the `other` columns of each level, which have a use.
+        """Choose the features of nodes, edges and graphs, except for the `other` columns of each level, already in use.
 
         Raises:
-            BadInput: a requested column has another use, is both categorical and continuous, or one of them and no
-                feature; columns of graphs are requested where whole graphs have no target.
+            BadInput: a requested column has another use or is both categorical and continuous; a column named in either
+                option is not a feature; columns of graphs are requested although whole graphs have no target.
             UnknownName: there is no such column.
         """
         for name in (*self.categorical, *self.continuous):
@@ -131,7 +131,7 @@ class FeatureRequest:
             raise BadInput(f"{', '.join(both)} cannot be both categorical and continuous.")
         if self.columns[GRAPH] and target.level != GRAPH:
             raise BadInput(
-                f"graph_features stand beside the whole graph, which has no target here: that is of {target.level}s. "
+                f"graph_features belong to the whole graph, which has no target here: it is of {target.level}s. "
                 "Repeat them in a column of nodes."
             )
         taken: dict[str, set[str]] = {
@@ -149,14 +149,14 @@ class FeatureRequest:
             taken[level].update(other.get(level, ()))
             if wanted is not None and (leak := [name for name in wanted if name in taken[level]]):
                 raise BadInput(
-                    f"{level}_features: {leak[0]} is the target, a split, a weight or a position, so it is no feature."
+                    f"{level}_features: {leak[0]} is the target, a split, a weight or a position, not a feature."
                 )
             plans[level] = self._plan(raw, level, taken[level])
         used = {column.name for plan in plans.values() for column in plan.columns}
         if idle := [name for name in (*self.categorical, *self.continuous) if name not in used]:
             raise BadInput(
-                f"categorical and continuous say how features are read, but {idle[0]} is none here. Name it in "
-                "node_features, edge_features or graph_features, too."
+                f"categorical and continuous say how features are read, but {idle[0]} is none here. Also name it in "
+                "node_features, edge_features or graph_features."
             )
         return plans
 
@@ -169,7 +169,7 @@ class FeatureRequest:
         columns, left_out = [], []
         for name in names:
             values = _column_values(raw, level, name)
-            # Texts that hardly repeat are names: as categories they would say nothing about a new graph.
+            # Texts that hardly repeat are names: as categories they would be useless for a new graph.
             if chosen is None and values.dtype == object:
                 distinct = len({value for value in values.reshape(-1) if value is not None})
                 if distinct > max(2, len(values) // 2):
@@ -180,7 +180,7 @@ class FeatureRequest:
         left_out += [(name, raw.faults.get((level, name), unread)) for name in present if name not in (*names, *taken)]
         plan = FeaturePlan(level, tuple(columns), tuple(left_out), self.normalized and level == NODE)
         if plan.normalized:
-            feature_arrays(raw, plan)  # raises where they cannot be normalized
+            feature_arrays(raw, plan)  # raises if they cannot be normalized
         return plan
 
     def _column(self, raw: RawGraphs, level: str, name: str, values: np.ndarray) -> FeatureColumn:
@@ -197,7 +197,7 @@ class FeatureRequest:
             _refuse_infinite(raw, level, name, values)
             return FeatureColumn(name, width)
         if values.dtype.kind == "f":
-            _refuse(raw, level, name, ~(np.isfinite(values) & (values % 1 == 0)), "is no whole number")
+            _refuse(raw, level, name, ~(np.isfinite(values) & (values % 1 == 0)), "is not an integer")
         _refuse(
             raw, level, name, values < 0, "is negative; categories count from 0. Read it as a number with "
             f"--data.continuous '[{name}]'",
@@ -232,7 +232,7 @@ def _refuse(raw: RawGraphs, level: str, name: str, wrong: np.ndarray, fault: str
 
 
 def _refuse_infinite(raw: RawGraphs, level: str, name: str, values: np.ndarray) -> None:
-    # the extremes of a column with NaN are NaN, so no mask of all values is needed for a valid one
+    # the extremes of a column with NaN are NaN, so a valid column needs no mask of all values
     if values.size and not (np.isfinite(values.min()) and np.isfinite(values.max())):
         others = f"leave the column out: --data.{level}_features names those to read"
         _refuse(raw, level, name, ~np.isfinite(values), f"is not finite. Fill in such features, or {others}")
@@ -242,7 +242,7 @@ def feature_arrays(raw: RawGraphs, plan: FeaturePlan) -> tuple[np.ndarray | None
     """Return categories `[rows, k]` (int64) and real numbers `[rows, d]` (float32) of a level; None for no columns.
 
     Raises:
-        BadInput: new graphs hold a category that the plan does not have, or a column of another width.
+        BadInput: new graphs have a category that is not in the plan, or a column of another width.
     """
     coded, dense = [], []
     for column in plan.columns:
@@ -258,7 +258,7 @@ def feature_arrays(raw: RawGraphs, plan: FeaturePlan) -> tuple[np.ndarray | None
         rows = as_rows(values)
         if column.sizes:
             if rows.dtype.kind == "f":
-                _refuse(raw, plan.level, column.name, ~(np.isfinite(rows) & (rows % 1 == 0)), "is no whole number")
+                _refuse(raw, plan.level, column.name, ~(np.isfinite(rows) & (rows % 1 == 0)), "is not an integer")
             unknown = (rows < 0) | (rows >= np.array(column.sizes))
             _refuse(raw, plan.level, column.name, unknown, "is none of the known categories")
             coded.append(rows.astype(np.int64, copy=False))

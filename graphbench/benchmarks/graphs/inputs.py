@@ -1,4 +1,4 @@
-"""Read new graphs with the features of a benchmark, and with its target where they are scored."""
+"""Read new graphs with the features of a benchmark, and with its target if they are scored."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from graphbench.contracts.table import EDGE, GRAPH, GRAPH_DENSE, NODE
 from graphbench.data.columns import to_float32
 from graphbench.errors import BadInput, GraphbenchError
 
-#: Graphs -> table with their features.
+#: Maps graphs to a table with their features.
 BuildTable = Callable[[RawGraphs], GraphTable]
 _ROWS = 1024  # of a part
 
 
 @contextlib.contextmanager
 def option_in_errors(option: str) -> Iterator[None]:
-    """Let errors of a source name this option instead of `--data.source`."""
+    """Make errors of a source name this option instead of `--data.source`."""
     try:
         yield
     except GraphbenchError as error:
@@ -48,22 +48,22 @@ def parts_of_source(
 ) -> Iterator[InputPart]:
     """Yield the graphs of a source in parts of `size`; an invalid graph is a problem of its row.
 
-    Of a part that is not wanted, no graph is built.
+    Graphs of unwanted parts are not built.
 
     Raises:
-        BadInput: there is no graph, or one of `columns`, (level, name), is missing in the first.
+        BadInput: there are no graphs, or one of `columns`, (level, name), is missing in the first graph.
     """
     parts = source.parts(size)
     first = next(parts, None)
     if first is None:
         raise BadInput(f"{source.origin} holds no graph.")
-    # A table has its columns without a graph; of graphs that are parsed one by one the first shows them.
+    # A table has columns even without graphs; for graphs that are parsed one by one, the first one shows the columns.
     sample: RawGraphs | None = None
     try:
         sample = first.join([0] if first.one_by_one else [])
     except GraphbenchError:
         if not first.one_by_one:
-            raise  # else it becomes a problem of its row
+            raise  # otherwise it becomes a problem of its row
     if sample is not None:
         for level, name in columns:
             sample.column(level, name)
@@ -81,7 +81,7 @@ def parts_of_source(
 
 
 def parts_of_objects(objects: Sequence[Any], directed: bool, size: int) -> Iterator[RawPart]:
-    """Yield graphs of Python in parts of `size`; see `raw_from_objects`."""
+    """Yield graphs from Python in parts of `size`; see `raw_from_objects`."""
     for start in range(0, len(objects), size):
         chunk = objects[start : start + size]
 
@@ -93,14 +93,14 @@ def parts_of_objects(objects: Sequence[Any], directed: bool, size: int) -> Itera
 
 
 def _build_part(part: RawPart, build: BuildTable) -> InputPart:
-    """Build the graphs of a part: all at once, and one by one only where that fails."""
+    """Build the graphs of a part: all at once, and one by one only if that fails."""
     rows = list(range(part.size))
     problems: dict[int, str] = {}
     built: tuple[RawGraphs, GraphTable] | None
     try:
         built = _build_rows(part, rows, build)
     except GraphbenchError:
-        # Only then one by one, which takes many times as long: nearly all parts are valid.
+        # One by one takes many times as long, and nearly all parts are valid.
         for row in rows:
             try:
                 _build_rows(part, [row], build)
@@ -129,24 +129,24 @@ def _no_graph() -> GraphTable:
 
 
 class GraphInputs(NodeLevel):
-    """Base of `Graphs`: reads new graphs. Options are those of `NodeLevel`."""
+    """Base of `Graphs` that reads new graphs. Options are those of `NodeLevel`."""
 
     #: Set by `Graphs`: features of each level, the target, and options of edges.
     _plan: dict[str, FeaturePlan]
     _target: Target
     directed: bool
     to_undirected: bool
-    #: Arrays of the description in the store, and the graphs of each split.
+    #: Arrays of the stored description, and the graphs of each split.
     _described: Mapping[str, np.ndarray]
     _rows: dict[str, np.ndarray]
 
     def node_names(self, split: str) -> list[Sequence[str]] | None:
-        """Return the names in a column `node` of tables, or of networkx; None where nodes are numbered."""
+        """Return node names from a column `node` of tables, or from networkx; None if nodes are numbered."""
         names = read_node_names(self._described)
         return names if names is None or self._by_nodes else [names[row] for row in self._rows[split]]
 
     def feature_columns(self, raw: RawGraphs) -> dict[str, tuple[str, np.ndarray]]:
-        """Return the columns of features by name, with their level."""
+        """Return the columns of features and their levels by name."""
         columns: dict[str, tuple[str, np.ndarray]] = {}
         for level, coded_name, dense_name in ((NODE, "x", "x_dense"), (EDGE, "edge_attr", "edge_dense")):
             coded, dense = feature_arrays(raw, self._plan[level])
@@ -159,26 +159,26 @@ class GraphInputs(NodeLevel):
         return columns
 
     def read_input(self, source: str, column: str | None = None, size: int = _ROWS) -> Iterator[InputPart]:
-        """Read graphs of any source, which need the columns that are features, and no target.
+        """Read graphs of any source, which need the feature columns but no target.
 
-        JSON lines and folders of networkx files are read graph by graph, tables in chunks where their rows are grouped
-        by graph, so that they may be larger than memory. Other sources are read whole.
+        JSON lines and folders of networkx files are read graph by graph. Tables are read in chunks if their rows are
+        grouped by graph. Both may thus be larger than memory. Other sources are read whole.
 
         Raises:
-            BadInput: the source cannot be read, its graphs lack a column, or one is named.
+            BadInput: the source cannot be read, its graphs lack a column, or `column` is given.
         """
         return self._read_parts(source, column, self._build_table, size)
 
     def read_chosen(self, source: str, column: str | None, wanted: Wanted) -> Iterator[InputPart]:
-        """Read as `read_input`; graphs of wanted parts alone are built."""
+        """Read like `read_input`, but build only the graphs of wanted parts."""
         return self._read_parts(source, column, self._build_table, _ROWS, wanted)
 
     def input_recipe(self) -> tuple[Any, ...] | None:
-        """Return the features and options of edges, and where data sets by name are looked up."""
+        """Return the features, the options of edges, and where named data sets are looked up."""
         return type(self), self._plan, self.facts["coordinates"], self.directed, self.to_undirected, str(self.root)
 
     def read_labelled(self, source: str, column: str | None = None, size: int = 1024) -> Iterator[InputPart]:
-        """Read graphs as `read_input`, with the target of graphs or nodes in the column `y`."""
+        """Read graphs like `read_input`, with the target of graphs or nodes in the column `y`."""
         return self._read_parts(source, column, partial(self._build_table, labelled=True), size)
 
     def _read_parts(
@@ -209,7 +209,7 @@ class GraphInputs(NodeLevel):
         return replace(raw, pairs={}).table(columns)
 
     def value_words(self, feature: str, value: int) -> str:
-        """Return a category as the source writes it."""
+        """Return a category as written in the source."""
         for plan in self._plan.values():
             for column in plan.columns:
                 if column.name == feature and column.values:

@@ -1,4 +1,4 @@
-"""Infer features, positions and facts on the split from the graphs, and print all that was inferred as one table."""
+"""Infer features, positions and facts about the split from the graphs, and print all inferred facts as one table."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Row = tuple[str, str, str]
 
 
 class Facts(TypedDict, total=False):
-    """Facts inferred from the source of `Graphs`, as JSON values that the store keeps."""
+    """Facts inferred from the source of `Graphs`, stored as JSON values."""
 
     target: dict[str, Any]  # fields of `Target`
     plans: dict[str, dict[str, Any]]  # level -> fields of `FeaturePlan`
@@ -47,14 +47,14 @@ class Facts(TypedDict, total=False):
     mean_nodes: float
     max_nodes: int
     mean_edges: float
-    one_way: int  # edges that were checked, of which none has a reverse one, else 0; missing in older stores
+    one_way: int  # number of checked edges if none of them has a reverse edge, else 0; missing in older stores
     num_links: int | None
     num_negatives: int  # pairs that are labelled as wrong
     metric: str | None  # of the source
 
 
 def unused_masks(raw: RawGraphs, request: SplitRequest, target: Target, level: str) -> list[tuple[str, str]]:
-    """Return the masks of the source that do not decide about the split of a level, with the reason."""
+    """Return the masks of the source that do not determine the split of a level, with the reasons."""
     unused = []
     for at in (GRAPH, NODE, *((EDGE,) if target.level == EDGE else ())):
         if (counted := counted_mask(raw, at)) is not None and at != target.level:
@@ -87,7 +87,7 @@ def lacking_classes(units: Units, rows: Mapping[str, np.ndarray], target: Target
 
 
 def split_facts(units: Units, request: SplitRequest, target: Target, rows: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    """Return facts on a split, `rows` among all graphs, nodes or edges, for the summary and the specification."""
+    """Return facts about a split (`rows` among all graphs, nodes or edges) for the summary and the specification."""
     raw = units.raw
     return {
         "given": num_given_splits(units, request),
@@ -101,7 +101,7 @@ def split_facts(units: Units, request: SplitRequest, target: Target, rows: Mappi
 
 
 def size_facts(raw: RawGraphs, directed: bool) -> dict[str, Any]:
-    """Return sizes and names of graphs, as plain values; `directed` graphs were said to be so."""
+    """Return sizes and names of graphs as plain values; `directed` is the option of the user."""
     return {
         "names": None if raw.names == [str(number) for number in range(len(raw))] else raw.names,
         "num_graphs": len(raw),
@@ -127,7 +127,7 @@ def summary_rows(
         f"{facts['mean_nodes']:.1f} nodes (at most {facts['max_nodes']:,}), {facts['mean_edges']:.1f} directed edges"
     )
     rows: list[Row] = [("graphs", f"{facts['num_graphs']:,}", f"{sizes} on average")]
-    if count := facts.get("one_way"):  # stores of earlier versions do not say
+    if count := facts.get("one_way"):  # missing in stores of earlier versions
         why = f"none of the first {count:,} has a reverse one, so messages go one way; --data.to_undirected true"
         rows.append(("  edges", "listed once", why))
     rows += [row for level in (NODE, EDGE) for row in _feature_rows(plans[level])]
@@ -137,7 +137,7 @@ def summary_rows(
     what = ", ".join(_shorten(target.names)) if target.names else f"{facts['num_links']:,} pairs of nodes"
     rows.append(("target", what, "--data.target"))
     if target.level == "link" and facts["num_negatives"]:
-        why = "of your own: trained on where a batch has some, else sampled; ogb_MRR and ogb_hits@K rank against them"
+        why = "your own: trained on if a batch has some, else sampled; ogb_MRR and ogb_hits@K rank against them"
         rows.append(("wrong pairs", f"{facts['num_negatives']:,}", why))
     rows.append(("task", spec.task, f"{target.why}; --data.task"))
     if spec.num_classes is not None:
@@ -168,7 +168,7 @@ def summary_rows(
 
 
 def _feature_rows(plan: FeaturePlan) -> list[Row]:
-    """Describe the features of nodes or edges, and columns that are none."""
+    """Describe the features of nodes or edges, and columns that are not features."""
     features = plan.features
     parts = []
     if features.vocabularies:
@@ -188,7 +188,7 @@ def _shorten(items: Sequence[str]) -> list[str]:
 
 
 def summary_text(title: str, rows: Sequence[Row]) -> str:
-    """Format the rows as a table of text."""
+    """Format the rows as a text table."""
     table = Table(title=f"Read from {title}", title_justify="left", title_style="", show_header=False)
     for row in rows:
         table.add_row(*row)

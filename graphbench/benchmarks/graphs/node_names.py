@@ -1,4 +1,4 @@
-"""Keep what a source calls its nodes in the store, whose arrays hold numbers alone."""
+"""Keep the node names of a source in the store, whose arrays contain only numbers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _ARRAYS = ("node_names", "node_name_lengths", "node_counts")
 
 
 def node_name_arrays(raw: RawGraphs) -> dict[str, np.ndarray]:
-    """Return the names of all nodes as arrays of numbers; none where the source numbers them."""
+    """Return the names of all nodes as arrays of numbers; empty if the source numbers its nodes."""
     if raw.node_names is None:
         return {}
     text = np.frombuffer("".join(raw.node_names).encode(), dtype=np.uint8)
@@ -23,7 +23,7 @@ def node_name_arrays(raw: RawGraphs) -> dict[str, np.ndarray]:
 
 
 def read_node_names(arrays: Mapping[str, np.ndarray]) -> list[Sequence[str]] | None:
-    """Undo `node_name_arrays`: the names of the nodes of each graph; None where there are no such arrays."""
+    """Undo `node_name_arrays`: return the names of the nodes of each graph, or None without such arrays."""
     if _ARRAYS[0] not in arrays:
         return None
     text, lengths, counts = (np.asarray(arrays[name]) for name in _ARRAYS)

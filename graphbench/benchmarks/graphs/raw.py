@@ -1,6 +1,6 @@
-"""Represent the graphs of a source: named columns of nodes, edges and graphs, before anything is inferred.
+"""Represent the graphs of a source as named columns of nodes, edges and graphs, before anything is inferred.
 
-Legend: G graphs, N nodes, E directed edges, L pairs to rank, each of all graphs together.
+Legend: G graphs, and in all of them N nodes, E directed edges, and L pairs to rank.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from graphbench.errors import BadInput, UnknownName
 
 Level = Literal["graph", "node", "edge"]
 LEVELS: tuple[Level, ...] = ("graph", "node", "edge")
-#: Kinds of pairs: those to rank, and pairs that are labelled as wrong.
+#: Kinds of pairs: pairs to rank, and pairs labelled as wrong.
 LINK, NEGATIVE = "link", "negative"
-#: Kind of pairs -> axis and column of a table, as the task of links reads them.
+#: Maps the kind of pairs to axis and column of a table, as read by the link task.
 _PAIR_COLUMNS = {LINK: ("contact", "contact_index"), NEGATIVE: ("negative", "negative_index")}
 
 
@@ -38,12 +38,12 @@ class OneGraph:
 
     Args:
         place: file and line, for messages.
-        name: of the graph in predictions.
-        num_nodes: its nodes.
+        name: name of the graph in predictions.
+        num_nodes: number of nodes.
         edges: `[2, edges]`, integers.
-        node, edge, graph: columns by name; one row per node or edge, and one value (or row of values) of the graph.
+        node, edge, graph: columns by name; one row per node or edge, and one value (or row of values) for the graph.
         pairs: kind -> `[2, pairs]`.
-        node_names: names of the nodes; None where the source numbers them.
+        node_names: names of the nodes; None if the source numbers them.
         faults: `(level, name)` -> message, as in `RawGraphs`.
     """
 
@@ -59,7 +59,7 @@ class OneGraph:
     faults: dict[tuple[str, str], str] = field(default_factory=dict)
 
     def as_raw(self) -> RawGraphs:
-        """Return this graph alone, with the same arrays."""
+        """Return this one graph, with the same arrays."""
         ends = {kind: pairs.T.reshape(-1, 2).astype(np.int64) for kind, pairs in self.pairs.items()}
         return RawGraphs(
             origin=self.place,
@@ -81,8 +81,8 @@ class RawPart:
 
     Args:
         size: number of graphs.
-        join: builds some of them, by ascending positions.
-        name_of: name of a graph that cannot be built; None where graphs have no names.
+        join: builds some of them, given in ascending positions.
+        name_of: returns the name of a graph that cannot be built; None if graphs have no names.
         names_nodes: whether the graphs have `node_names`.
         one_by_one: whether graphs are parsed one by one, so that columns are those of a first graph.
     """
@@ -99,19 +99,19 @@ class RawGraphs:
     """Many graphs.
 
     Args:
-        origin: of the graphs, for messages.
-        num_nodes, num_edges: of each graph `[G]`.
+        origin: origin of the graphs, for messages.
+        num_nodes, num_edges: sizes of each graph `[G]`.
         edges: node numbers within their graph `[E, 2]`.
         columns: level -> name -> `[rows]` or `[rows, width]`; text has dtype object.
-        names: of the graphs in predictions.
+        names: names of the graphs in predictions.
         place: `(level, row)` -> file and line of that row.
-        pairs: kind -> pairs, as far as the source has some.
-        splits: rows of "train", "val" and "test" where the source gives them.
-        faults: `(level, name)` -> message for whoever uses a column that cannot be used.
-        features: level -> columns that are features by default; None for all that have no other use.
-        hints: `task`, `metric` and `split` where the source determines them; `links`, by what those of one graph are
-            split, where they are: `column` or `fractions`.
-        node_names: names of the nodes `[N]`; None where the source numbers them.
+        pairs: kind -> pairs, if the source has any.
+        splits: rows of "train", "val" and "test" if the source gives them.
+        faults: `(level, name)` -> error message when an unusable column is used.
+        features: level -> columns that are features by default; None for all columns without another use.
+        hints: `task`, `metric` and `split` if the source determines them; `links` if the links of one graph are split:
+            by `column` or by `fractions`.
+        node_names: names of the nodes `[N]`; None if the source numbers them.
     """
 
     origin: str
@@ -136,7 +136,7 @@ class RawGraphs:
 
         Raises:
             BadInput: some graphs lack it, or have it in another shape.
-            UnknownName: there is none of that name; names near matches.
+            UnknownName: there is no column of that name; suggests similar names.
         """
         if (level, name) in self.faults:
             raise BadInput(self.faults[level, name])
@@ -148,7 +148,7 @@ class RawGraphs:
         """Refuse invalid graphs.
 
         Raises:
-            BadInput: there is no graph, one has no node, or an edge or pair leads to a node out of range.
+            BadInput: there are no graphs, a graph has no nodes, or an edge or pair has a node out of range.
         """
         if not len(self):
             raise BadInput(f"{self.origin} holds no graph.")
@@ -156,7 +156,7 @@ class RawGraphs:
             raise BadInput(f"{self.place(GRAPH, int(empty[0]))} has no node.")
         for level, (ends, counts) in {EDGE: Pairs(self.edges, self.num_edges), **self.pairs}.items():
             if not ends.size or (ends.min() >= 0 and ends.max() < self.num_nodes.min()):
-                continue  # valid in every graph, without an array of limits for each row
+                continue  # valid in every graph; skips the array of limits for each row
             limit = np.repeat(self.num_nodes, counts)[:, None]
             wrong = np.flatnonzero(((ends < 0) | (ends >= limit)).any(1))
             if wrong.size:
@@ -195,7 +195,7 @@ class RawGraphs:
         )
 
     def names_of_nodes(self) -> list[Sequence[str]] | None:
-        """Return the names of the nodes of each graph; None where the source numbers them."""
+        """Return the names of the nodes of each graph; None if the source numbers them."""
         if self.node_names is None:
             return None
         return [part.tolist() for part in np.split(self.node_names, np.cumsum(self.num_nodes)[:-1])]
@@ -225,7 +225,7 @@ def parts_of_raw(raw: RawGraphs, size: int) -> Iterator[RawPart]:
 
 
 def as_array(value: Any) -> np.ndarray | None:
-    """Convert numbers or texts to an array, text with dtype object; None for anything else."""
+    """Convert numbers or texts to an array (dtype object for text); return None for anything else."""
     if value is None:
         return None
     if isinstance(value, Tensor):
@@ -252,19 +252,19 @@ def unreadable_fault(place: str, name: str, value: Any) -> str:
 
 
 def as_rows(values: np.ndarray) -> np.ndarray:
-    """Return a column as `[rows, width]`, also with no row."""
+    """Return a column as `[rows, width]`, even without rows."""
     return values.reshape(len(values), int(np.prod(values.shape[1:], dtype=np.int64)))  # -1 fails without a row
 
 
 def stack(graphs: Sequence[OneGraph], origin: str) -> RawGraphs:
-    """Join single graphs as `concatenate` does; a graph alone shares its arrays."""
+    """Join single graphs like `concatenate`; the result of a single graph shares its arrays."""
     if not graphs:
         raise BadInput(f"{origin} holds no graph.")
     return concatenate([graph.as_raw() for graph in graphs], origin)
 
 
 def concatenate(parts: Sequence[RawGraphs], origin: str) -> RawGraphs:
-    """Join graphs in their order; columns that some lack, or have in another shape, become faults."""
+    """Join graphs in order; columns that are missing or differ in shape in some graphs become faults."""
     faults = {key: fault for part in parts for key, fault in part.faults.items()}
     columns: dict[str, dict[str, np.ndarray]] = {level: {} for level in LEVELS}
     for level in LEVELS:
@@ -281,7 +281,7 @@ def concatenate(parts: Sequence[RawGraphs], origin: str) -> RawGraphs:
     pairs = {kind: _joined_pairs(parts, kind) for kind in _PAIR_COLUMNS if any(kind in part.pairs for part in parts)}
     num_nodes = np.concatenate([part.num_nodes for part in parts])
     starts = {GRAPH: np.cumsum([0, *map(len, parts)]), EDGE: np.cumsum([0, *(len(part.edges) for part in parts)])}
-    starts[NODE] = np.concatenate([[0], np.cumsum(num_nodes)])[starts[GRAPH]]  # a part may have no column of nodes
+    starts[NODE] = np.concatenate([[0], np.cumsum(num_nodes)])[starts[GRAPH]]  # a part may have no node columns
     for kind in pairs:
         counts = [len(part.pairs[kind].ends) if kind in part.pairs else 0 for part in parts]
         starts[kind] = np.cumsum([0, *counts])
@@ -318,7 +318,7 @@ def _joined_pairs(parts: Sequence[RawGraphs], kind: str) -> Pairs:
 def _with_empty_columns(
     columns: Sequence[dict[str, np.ndarray]], parts: Sequence[RawGraphs]
 ) -> list[dict[str, np.ndarray]]:
-    """Give graphs without edges every column of edges that others have, with no row."""
+    """Add to graphs without edges every edge column of the other graphs, without rows."""
     empty: dict[str, np.ndarray] = {}
     for named, part in zip(columns, parts, strict=True):
         for name in named if part.edges.size else ():
@@ -345,18 +345,18 @@ def _mismatch(name: str, columns: Sequence[Mapping[str, np.ndarray]], parts: Seq
 
 
 def _concatenated(parts: Sequence[np.ndarray]) -> np.ndarray:
-    """Join rows; one part is not copied, since that of a large graph may take gigabytes."""
+    """Join rows; a single part is not copied, since it may take gigabytes for a large graph."""
     return np.concatenate(parts) if len(parts) > 1 else parts[0]
 
 
 def both_ways(ends: np.ndarray, graph: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Add the reverse of every edge, except of loops and of edges whose reverse is listed too.
+    """Add the reverse of every edge, except for loops and edges whose reverse is also listed.
 
     Edges `[E, 2]` are sorted by graph `[E]`. Returns all directed edges, their number in each of `count` graphs, and
-    the row that each is from; within a graph first the listed edges in their order, then the reverse ones.
+    the row that each comes from. Within a graph, the listed edges come first in their order, then the reverse ones.
     """
     width = int(ends.max(initial=0)) + 1
-    # Consecutive numbers of the nodes, so that products of two fit into 64 bits.
+    # Number nodes consecutively, so that products of two numbers fit into 64 bits.
     numbers = np.unique(graph[:, None] * width + ends, return_inverse=True)[1].reshape(-1, 2)
     total = int(numbers.max(initial=0)) + 1
     one_way = ~np.isin(numbers[:, 1] * total + numbers[:, 0], numbers[:, 0] * total + numbers[:, 1])
@@ -367,7 +367,7 @@ def both_ways(ends: np.ndarray, graph: np.ndarray, count: int) -> tuple[np.ndarr
 
 
 def undirected(raw: RawGraphs) -> RawGraphs:
-    """Add the reverse of every edge that has none, with the features of that edge."""
+    """Add the reverse of every edge that has none, with the same features."""
     graph = np.repeat(np.arange(len(raw)), raw.num_edges)
     edges, counts, rows = both_ways(raw.edges, graph, len(raw))
     columns = raw.columns | {EDGE: {name: values[rows] for name, values in raw.columns[EDGE].items()}}
@@ -381,7 +381,7 @@ def undirected(raw: RawGraphs) -> RawGraphs:
 def count_one_way(raw: RawGraphs, most: int = 1_000) -> int:
     """Count the first `most` edges without loops; 0 if one of them has a reverse edge in its graph.
 
-    All edges of a large graph take long to sort, and if edges are listed once, that shows in the first thousand.
+    Sorting all edges of a large graph takes long, and the first thousand show whether edges are listed once.
     """
     stops = np.cumsum(raw.num_edges)
     first = raw.edges[:most]

@@ -1,4 +1,4 @@
-"""Specify your own graphs before they are read; `graphbench list` imports this without torch."""
+"""Specify your own graphs before they are read; `graphbench list` imports this module without torch."""
 
 from __future__ import annotations
 

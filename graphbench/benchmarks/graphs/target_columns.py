@@ -1,4 +1,4 @@
-"""Read the cells of a target: its columns by name, numbers and bounds in text, and which cells are missing."""
+"""Read the cells of a target: columns by name, numbers and bounds in text, and missing cells."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from graphbench.tables.cells import RULE, Missing, as_number, split_signs
 
 _SHOWN = 8  # words that a message names
 UNLABELLED = -1  # class of a row without a target
-#: Values that mean a missing target, for messages.
-MISSING_WORDS = f"-1 beside two or more classes of which none is negative, {RULE}"
+#: Description of the values that mean a missing target, for messages.
+MISSING_WORDS = f"-1 with two or more classes, none of them negative, {RULE}"
 
 
 def split_name(raw: RawGraphs, name: str) -> tuple[str, int | None]:
@@ -29,12 +29,12 @@ def split_name(raw: RawGraphs, name: str) -> tuple[str, int | None]:
 
 
 def takes_bounds(task: str | None) -> bool:
-    """Return whether text of bounds is a target of a task."""
+    """Return whether a task accepts bounds in text as targets."""
     return task is not None and task.endswith("-regression")
 
 
 def target_parts(raw: RawGraphs, level: str, names: Sequence[str]) -> Iterator[np.ndarray]:
-    """Yield the columns `[rows, width]`, as they are."""
+    """Yield the columns `[rows, width]` unchanged."""
     for name in names:
         base, number = split_name(raw, name)
         values = raw.columns[level].get(base)
@@ -49,7 +49,7 @@ def target_parts(raw: RawGraphs, level: str, names: Sequence[str]) -> Iterator[n
 
 
 def words_for_missing(parts: Iterable[np.ndarray], missing: Sequence[Any] | None) -> tuple[Any, ...]:
-    """Return the values that mean no target: `missing`, and usual words for it in columns of text `[rows, width]`.
+    """Return the values that mean no target: `missing`, and the usual words in columns of text `[rows, width]`.
 
     Examples:
         >>> words_for_missing([np.array([["ND"], ["wet"]], dtype=object)], [-999])
@@ -62,11 +62,11 @@ def words_for_missing(parts: Iterable[np.ndarray], missing: Sequence[Any] | None
 
 
 def text_as_numbers(values: np.ndarray, missing: Sequence[Any], bounds: bool = False) -> tuple[np.ndarray, np.ndarray]:
-    """Convert text `[rows, width]` of numbers, words for missing ones and, with `bounds`, bounds such as `>10`.
+    """Convert text `[rows, width]` of numbers, words for missing values and, with `bounds`, bounds such as `>10`.
 
     Returns:
         The numbers, NaN where missing, and the signs of bounds int8 `[rows, width]`, see `split_signs`. Text with other
-        words, and text that holds numbers alone, come back as they are, with signs of 0.
+        words, and text of only numbers, is returned unchanged, with signs of 0.
 
     Examples:
         >>> numbers, signs = text_as_numbers(np.array([["1.5"], [">10"], ["ND"]], dtype=object), ["ND"], bounds=True)
@@ -88,11 +88,11 @@ def text_as_numbers(values: np.ndarray, missing: Sequence[Any], bounds: bool = F
 
 
 class Cells(NamedTuple):
-    """Cells of target columns, side by side.
+    """Cells of several target columns.
 
     Args:
         values: numbers, NaN where missing, or text of dtype object `[rows, width]`.
-        signs: of bounds, int8 `[rows, width]`; the value is then the bound.
+        signs: signs of bounds, int8 `[rows, width]`; the value is then the bound.
         marked: cells with a value that means a missing target, or in a row that does not count `[rows, width]`.
     """
 
@@ -102,7 +102,7 @@ class Cells(NamedTuple):
 
     @property
     def absent(self) -> np.ndarray:
-        """Return the mask of missing cells: those that are marked, and those without a value `[rows, width]`."""
+        """Return the mask of missing cells `[rows, width]`: marked ones and those without a value."""
         if self.values.dtype != object:
             return self.marked | np.isnan(self.values.astype(float))
         empty = np.array([value is None for value in self.values.ravel()], dtype=bool)
@@ -117,10 +117,10 @@ class Cells(NamedTuple):
 def read_cells(
     raw: RawGraphs, level: str, names: Sequence[str], missing: Sequence[Any] = (), bounds: bool = False
 ) -> Cells:
-    """Read columns by name; text of numbers and `missing` words becomes numbers, with `bounds` that of bounds too.
+    """Read columns by name; text of numbers and `missing` words becomes numbers, with `bounds` also that of bounds.
 
     Raises:
-        BadInput: one has no column of that number, or they mix text and numbers.
+        BadInput: a column number does not exist, or the columns mix text and numbers.
     """
     parts, signs = zip(
         *(text_as_numbers(part, missing, bounds) for part in target_parts(raw, level, names)), strict=True
@@ -142,7 +142,7 @@ def read_cells(
 
 
 def refuse_odd_words(raw: RawGraphs, level: str, names: Sequence[str], cells: Cells) -> None:
-    """Refuse text of which most cells are numbers and the others unknown words."""
+    """Refuse text whose cells are mostly numbers, and otherwise unknown words."""
     if cells.values.dtype != object:
         return
     odd = [
@@ -161,16 +161,16 @@ def refuse_odd_words(raw: RawGraphs, level: str, names: Sequence[str], cells: Ce
 
 
 def usual_missing(values: np.ndarray) -> tuple[int, ...]:
-    """Return -1 where it means that there is no class; see `MISSING_WORDS`."""
+    """Return -1 if it means that there is no class; see `MISSING_WORDS`."""
     if values.dtype == object or values.shape[1] != 1:
         return ()
     present = values[~np.isnan(values.astype(float))]
-    # Beside classes from 0 on, -1 is PyG's and OGB's mark of no label; beside other negative numbers it is a class.
+    # With classes from 0 on, -1 is PyG's and OGB's mark of no label; with other negative numbers it is a class.
     others = present[present != UNLABELLED]
     two_or_more = len(others) and others.min() >= 0 and others.min() < others.max()
     return (UNLABELLED,) if two_or_more and len(others) < len(present) else ()
 
 
 def class_name(value: Any) -> str:
-    """Format a class as text; whole numbers without a decimal point."""
+    """Format a class as text, with whole numbers without a decimal point."""
     return str(int(value)) if isinstance(value, float | bool) else str(value)

@@ -1,4 +1,4 @@
-"""Find the target of a prediction: its columns, their level, the task, and weights of its rows."""
+"""Find the target of a prediction: its columns, their level, the task, and the weights of its rows."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from graphbench.errors import BadInput, UnknownName
 
 _CLASSES = ("graph-classification", "node-classification", "edge-classification")
 _LABELS = "y"
-#: Columns of edges that are the target where no column is called `y`.
+#: Columns of edges that are the target if no column is called `y`.
 _EDGE_LABELS = ("edge_label", "edge_y")
 LINKS_HINT = " --data.task link-ranking predicts the edges of the graph."
 
@@ -44,9 +44,9 @@ class Target:
         task: a name of `graphbench.training.tasks`.
         why: reason for this task, for the summary.
         width: columns of `y`.
-        classes: texts of the classes in the source; empty where they are numbered from 0.
-        num_classes: of a classification.
-        missing: values of rows without a target, beside empty cells and NaN.
+        classes: texts of the classes in the source; empty if they are numbered from 0.
+        num_classes: number of classes in a classification.
+        missing: values of rows without a target, in addition to empty cells and NaN.
         one_hot: whether the classes are columns of 0 and 1, with exactly one 1 in each row.
     """
 
@@ -77,14 +77,14 @@ def find_target(
 ) -> Target:
     """Find the target and its task.
 
-    Columns are named as `y:4` for one column of a matrix; by default they are `y`, `edge_label` or `edge_y` of edges,
-    pairs of links, or the one column of the graphs that has no `other` use, such as the split. `missing` values mean no
-    target, beside usual words; by default so does -1 of classes, see `MISSING_WORDS`. With `skip`, graphs may have
-    none.
+    One column of a matrix is named like `y:4`. By default the target is `y`, `edge_label` or `edge_y` of edges, pairs
+    of links, or the only column of the graphs without an `other` use, such as the split. `missing` values mean no
+    target, in addition to the usual words; by default so does class -1, see `MISSING_WORDS`. With `skip`, graphs may
+    have no target.
 
     Raises:
         UnknownName: there is no such column.
-        BadInput: a target is missing, or does not fit the task; names the row.
+        BadInput: a target is missing or does not match the task; names the row.
     """
     if predicts_links(raw, wanted, task):
         return _link_target(raw, task)
@@ -92,7 +92,7 @@ def find_target(
         raise BadInput("target: link-ranking predicts the pairs of links; leave the target out.")
     names = tuple(wanted) if wanted is not None else _default_columns(raw, other)
     level = _common_level(raw, names, task)
-    # In this order: words for missing values make bounds readable, which decide the task, which decides about -1.
+    # The order matters: words for missing values make bounds readable, bounds decide the task, the task decides on -1.
     words = words_for_missing(target_parts(raw, level, names), missing)
     cells = read_cells(raw, level, names, words, bounds=task is None or takes_bounds(task))
     bounded = task is None and bool(cells.signs.any())
@@ -140,7 +140,7 @@ def _link_target(raw: RawGraphs, task: TaskName | None) -> Target:
 
 
 def predicts_links(raw: RawGraphs, wanted: Sequence[str] | None, task: TaskName | None) -> bool:
-    """Return whether pairs of nodes are to be ranked: by request, or since there is nothing else to predict."""
+    """Return whether pairs of nodes are to be ranked: by request, or because there is nothing else to predict."""
     only_links = LINK in raw.pairs and not any(_LABELS in raw.columns[level] for level in LEVELS)
     return wanted is None and (task == "link-ranking" or (task is None and only_links))
 
@@ -172,7 +172,7 @@ def _common_level(raw: RawGraphs, names: tuple[str, ...], task: TaskName | None)
         if all(name in raw.columns[level] for name in bare):
             same_size = len(set(raw.num_nodes.tolist())) == 1
             if level == NODE and task is not None and task.startswith("graph") and same_size:
-                return GRAPH  # a graph has as many targets as nodes, in graphs of one size
+                return GRAPH  # graphs of one size, with as many targets as nodes
             return level
     columns = [column for level in LEVELS for column in raw.columns[level]]
     missing = next((name for name in bare if name not in columns), None)
@@ -214,13 +214,13 @@ def _check_complete(raw: RawGraphs, target: Target) -> None:
 
 
 def _class_values(raw: RawGraphs, target: Target) -> np.ndarray:
-    """Return the class of each row as in the source `[rows]`; of one-hot columns its number."""
+    """Return the class of each row as in the source `[rows]`; for one-hot columns, its number."""
     values = read_target(raw, target).values
     return np.nan_to_num(values).argmax(1) if target.one_hot else values[:, 0]
 
 
 def _classes(raw: RawGraphs, target: Target, num_classes: int | None) -> tuple[tuple[str, ...], int]:
-    """Return the names of the classes in their order (empty where they count from 0), and their number."""
+    """Return the names of the classes in order (empty if they count from 0), and their number."""
     values, rows = _class_values(raw, target), np.flatnonzero(labelled(raw, target))
     name, column = ", ".join(target.names), values[rows]
     if target.one_hot:
@@ -230,12 +230,12 @@ def _classes(raw: RawGraphs, target: Target, num_classes: int | None) -> tuple[t
         return (target.names if len(target.names) == width else ()), width
     if column.dtype.kind == "f" and (wrong := ~np.isfinite(column) | (column % 1 != 0)).any():
         row = int(rows[wrong][0])
-        raise BadInput(f"{raw.place(target.level, row)}: the target {name} {values[row]} is no class number.")
+        raise BadInput(f"{raw.place(target.level, row)}: the target {name} {values[row]} is not a class.")
     classes = sorted(set(column.tolist()))
     if not classes:
         raise BadInput(f"{raw.origin}: {name} is missing everywhere.")
     integral = column.dtype != object
-    # With num_classes given, numbers are classes as they are, though some do not occur.
+    # With num_classes, numbers are classes unchanged, even if some do not occur.
     counts_from_0 = integral and classes == list(range(len(classes)))
     if num_classes is not None and integral and classes[0] >= 0 and classes[-1] < num_classes:
         return (), num_classes
@@ -265,10 +265,10 @@ def _refuse_rows(raw: RawGraphs, target: Target, wrong: np.ndarray, values: np.n
 
 
 def metrics_of(target: Target, log10: bool = False) -> list[str]:
-    """Return the metrics that may select checkpoints of a target, the default first.
+    """Return the metrics that may select checkpoints of a target, starting with the default.
 
-    Several targets, and those with a logarithm, have a mean of scaled errors first, since errors of different units or
-    magnitudes cannot be averaged.
+    For several targets, and those with a logarithm, the default is a mean of scaled errors, since errors with different
+    units or magnitudes cannot be averaged.
     """
     scaled = target.num_classes is None and (target.width > 1 or log10)
     metrics = [m for m in METRICS[target.task] if m not in ("AUROC", "F1") or target.num_classes in (None, 2)]
@@ -277,10 +277,10 @@ def metrics_of(target: Target, log10: bool = False) -> list[str]:
 
 
 def log10_targets(raw: RawGraphs, target: Target, wanted: Sequence[str]) -> tuple[bool, ...]:
-    """Return which columns of a target are trained on in log10, by name, or by number where one name has several.
+    """Return which columns of a target are trained on in log10, given by name, or by number if one name has several.
 
     Raises:
-        BadInput: there is no such number, the task is no regression, or a value is not above 0; names the row.
+        BadInput: there is no such number, the task is not a regression, or a value is not above 0; names the row.
     """
     if not wanted:
         return ()
@@ -292,7 +292,7 @@ def log10_targets(raw: RawGraphs, target: Target, wanted: Sequence[str]) -> tupl
     cells = read_target(raw, target)
     chosen = tuple(name in wanted for name in names)
     wrong = (cells.numbers <= 0) & np.array(chosen)
-    _refuse_rows(raw, target, wrong.any(1), cells.values, "is not above 0, so that it has no log10")
+    _refuse_rows(raw, target, wrong.any(1), cells.values, "is not above 0, so it has no log10")
     return chosen
 
 
@@ -302,7 +302,7 @@ def target_array(raw: RawGraphs, target: Target) -> tuple[str, np.ndarray] | Non
     Rows without a class have -1, missing numbers are NaN; see `to_exact_float`.
 
     Raises:
-        BadInput: new graphs hold a class that the target does not have.
+        BadInput: new graphs have a class that the target does not have.
     """
     if target.level == "link":
         return None
@@ -320,7 +320,7 @@ def target_array(raw: RawGraphs, target: Target) -> tuple[str, np.ndarray] | Non
 
 
 def bound_arrays(raw: RawGraphs, target: Target) -> dict[str, tuple[str, np.ndarray]]:
-    """Return `y`, `y_lower` and `y_upper` with their level where some targets are bounds; nothing elsewhere."""
+    """Return `y`, `y_lower` and `y_upper` with their level if some targets are bounds; else nothing."""
     if target.level == "link" or not takes_bounds(target.task):
         return {}
     cells = read_target(raw, target)
@@ -332,7 +332,7 @@ def bound_arrays(raw: RawGraphs, target: Target) -> dict[str, tuple[str, np.ndar
 def is_symmetric(raw: RawGraphs, values: np.ndarray) -> bool:
     """Return whether every edge has a reverse one with the same target `[E, width]`; False without edges."""
     graph = np.repeat(np.arange(len(raw)), raw.num_edges)
-    rest = np.nan_to_num(values.astype(np.float64), nan=np.inf)  # NaN equals nothing, also not its own reverse
+    rest = np.nan_to_num(values.astype(np.float64), nan=np.inf)  # NaN equals nothing, not even its own reverse
 
     def sorted_rows(ends: np.ndarray) -> np.ndarray:
         rows = np.column_stack([graph, ends, rest])
@@ -345,8 +345,8 @@ def weight_array(raw: RawGraphs, target: Target, name: str) -> tuple[str, np.nda
     """Return the level of the target and a column of weights, float32 `[rows]`; 0 for rows without a target.
 
     Raises:
-        UnknownName: there is no such column; names near matches.
-        BadInput: pairs are predicted, or a weight is missing, negative, infinite or no number; names the row.
+        UnknownName: there is no such column; suggests similar names.
+        BadInput: pairs are predicted, or a weight is missing, negative, infinite or not a number; names the row.
     """
     if target.level == "link":
         raise BadInput(f"weight={name}: pairs of nodes to be ranked have no weights.")

@@ -14,12 +14,12 @@ from graphbench.contracts.table import EDGE, GRAPH, NODE
 from graphbench.errors import BadInput
 
 TASKS = tuple(cast("TaskName", task) for task, (_, kind) in TASK_KINDS.items() if kind in METRICS_OF_KIND)
-#: Metrics of each task, the default first.
+#: Metrics of each task, starting with the default.
 METRICS = {task: METRICS_OF_KIND[TASK_KINDS[task][1]] for task in TASKS}
 METRICS["edge-classification"] += ("F1",)
-#: Further metrics of pairs where the source has wrong pairs, as OGB's evaluators define them.
+#: Further metrics of pairs if the source has wrong pairs, as defined by OGB's evaluators.
 NEGATIVE_METRICS = ("ogb_MRR", "ogb_hits@20", "ogb_hits@50", "ogb_hits@100")
-#: Losses of each task, the default first.
+#: Losses of each task, starting with the default.
 LOSSES = {task: LOSSES_OF_KIND[TASK_KINDS[task][1]] for task in TASKS}
 #: Integers with more different values than this, in more than half of the rows, may be amounts.
 _MAX_CLASSES = 20
@@ -76,7 +76,7 @@ def _infer_for_rows(raw: RawGraphs, level: str, what: str, values: np.ndarray) -
                 "(--data.task edge-regression)."
             )
         return _REGRESSIONS[level], f"several columns of numbers for each {level}"
-    incomplete = len(present) < len(values)  # a column of integers with empty cells is read as real numbers
+    incomplete = len(present) < len(values)  # a column of integers with empty cells is read as floats
     if (present % 1 == 0).all() and (binary or incomplete) and len(set(present.tolist())) <= _MAX_CLASSES:
         why = f"whole numbers, missing for some {level}s" if incomplete else "0 and 1"
         return cast("TaskName", f"{level}-classification"), why
@@ -84,7 +84,7 @@ def _infer_for_rows(raw: RawGraphs, level: str, what: str, values: np.ndarray) -
 
 
 def is_one_hot(values: np.ndarray) -> bool:
-    """Return whether there are several columns `[rows, width]` and each row has one 1 and otherwise 0."""
+    """Return whether there are several columns `[rows, width]` and each row has exactly one 1 and otherwise 0."""
     if values.shape[1] < 2 or values.dtype == object or not len(values):
         return False
     return bool(np.isin(values, (0, 1)).all() and (values.sum(1) == 1).all())

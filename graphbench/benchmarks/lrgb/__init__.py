@@ -1,4 +1,4 @@
-"""The Long Range Graph Benchmark (Dwivedi et al., NeurIPS 2022): its five sets and the files they are published in."""
+"""The Long Range Graph Benchmark (Dwivedi et al., NeurIPS 2022): its five data sets and their published files."""
 
 from graphbench.benchmarks.families import attach
 

@@ -1,7 +1,7 @@
-"""Fetch and read LRGB's five data sets as PyG publishes them: an archive each, with one file per split.
+"""Fetch and read LRGB's five data sets as published by PyG: one archive each, with one file per split.
 
-The superpixel sets hold pickled lists (`train.pickle`), the molecular ones lists saved by torch (`train.pt`); an item
-is a tuple of tensors. Files are in PyG's place for `LRGBDataset` below its root: `NAME/raw/`.
+The superpixel data sets contain pickled lists (`train.pickle`), the molecular ones lists saved by torch (`train.pt`);
+an item is a tuple of tensors. Files are where PyG's `LRGBDataset` puts them below its root: `NAME/raw/`.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ def members(name: str) -> dict[str, str]:
 
 
 def fetch(name: str, root: Path, advice: str = "") -> dict[str, Path]:
-    """Return the file of each split, `root/NAME/raw/train.pickle` (or `.pt`) and so on, PyG's layout.
+    """Return the file of each split, `root/NAME/raw/train.pickle` (or `.pt`) and so on, as in PyG's layout.
 
-    Absent files are unpacked from an archive in `root/NAME/raw`, which is downloaded if absent too.
+    Missing files are unpacked from an archive in `root/NAME/raw`, which is downloaded if it is also missing.
     """
     inside = {PurePosixPath(member).name: member for member in members(name).values()}
     paths = fetch_members(address(name), root / name / "raw", inside, what=name, advice=advice)
@@ -59,9 +59,9 @@ def fetch(name: str, root: Path, advice: str = "") -> dict[str, Path]:
 
 
 def read_superpixels(path: Path, categories: Sequence[int]) -> Iterator[GraphTable]:
-    """Read graphs of one pickled split in parts, in the memory of some thousand graphs; `categories` are its labels.
+    """Read graphs of one pickled split in parts, with a few thousand in memory; `categories` are its labels.
 
-    Node features in half precision, as in the published files, stay so.
+    Node features stay in half precision, as in the published files.
     """
     class_of = torch.full((max(categories) + 1,), -1, dtype=torch.int16)
     class_of[torch.tensor(list(categories))] = torch.arange(len(categories), dtype=torch.int16)
@@ -69,7 +69,7 @@ def read_superpixels(path: Path, categories: Sequence[int]) -> Iterator[GraphTab
 
 
 def superpixel_table(graphs: Sequence[Graph], class_of: Tensor) -> GraphTable:
-    """Make a table of graphs `(x [n, 14], edge_attr [e, 2], edge_index [2, e], y [n])`.
+    """Create a table of graphs `(x [n, 14], edge_attr [e, 2], edge_index [2, e], y [n])`.
 
     `class_of` has the class of each label, or -1.
     """
@@ -91,8 +91,8 @@ def superpixel_table(graphs: Sequence[Graph], class_of: Tensor) -> GraphTable:
 
 
 def read_molecules(path: Path, convert: Convert) -> Iterator[GraphTable]:
-    """Read graphs of one split that torch saved, memory-mapped if possible and without running code in the file."""
-    # Only torch's format of zip archives can be mapped; older files are one pickle.
+    """Read graphs of one split saved by torch, memory-mapped if possible and without running code from the file."""
+    # Only torch's zip format can be mapped; older files are a single pickle.
     with foreign(path, FETCH_AGAIN):
         graphs = load_tensors(path, mmap=zipfile.is_zipfile(path))
     if not isinstance(graphs, list | tuple):
@@ -101,7 +101,7 @@ def read_molecules(path: Path, convert: Convert) -> Iterator[GraphTable]:
 
 
 def peptide_table(graphs: Sequence[Graph]) -> GraphTable:
-    """Make a table of graphs `(x [n, 9], edge_attr [e, 3], edge_index [2, e], y [1, T])`."""
+    """Create a table of graphs `(x [n, 9], edge_attr [e, 3], edge_index [2, e], y [1, T])`."""
     y = torch.cat([graph[3].reshape(1, -1) for graph in graphs]).float()
     if bool(y.isnan().any()):
         raise ValueError(f"graph {int(y.isnan().any(1).nonzero()[0])} of these lacks a target")
@@ -109,9 +109,9 @@ def peptide_table(graphs: Sequence[Graph]) -> GraphTable:
 
 
 def contact_table(graphs: Sequence[Graph]) -> GraphTable:
-    """Make a table of graphs `(x, edge_attr, edge_index, edge_label_index [2, p], edge_label [p])`.
+    """Create a table of graphs `(x, edge_attr, edge_index, edge_label_index [2, p], edge_label [p])`.
 
-    Pairs of label 1 are contacts; others are dropped, since the task samples wrong pairs itself.
+    Pairs with label 1 are contacts; others are dropped, since the task samples wrong pairs itself.
     """
     labels = [graph[4].reshape(-1) for graph in graphs]
     if not all(bool(((label == 0) | (label == 1)).all()) for label in labels):
@@ -138,12 +138,12 @@ def _atoms_and_bonds(graphs: Sequence[Graph]) -> dict[str, tuple[Tensor, str]]:
 def _small(values: Tensor) -> Tensor:
     """Narrow codes to one byte each."""
     if values.is_floating_point() or (values.numel() and not 0 <= int(values.min()) <= int(values.max()) < 256):
-        raise ValueError("features are no numbers of OGB's vocabularies")
+        raise ValueError("features are not in OGB's vocabularies")
     return values.to(torch.uint8)
 
 
 def _whole(numbers: Tensor, what: str) -> Tensor:
-    """Refuse numbers that would be cut to integers."""
+    """Refuse numbers that would be truncated to integers."""
     if numbers.is_floating_point() and not torch.equal(numbers, numbers.trunc()):
         raise ValueError(f"not all numbers of {what} are whole")
     return numbers

@@ -14,7 +14,7 @@ from graphbench.contracts import GraphTable
 
 
 class _Molecules(LRGBBenchmark):
-    """Base of the three: lists that torch saved, and what makes a table of some of their graphs."""
+    """Base of all three: reads lists saved by torch, and converts their graphs to tables with `convert`."""
 
     convert: ClassVar[Convert]
 
@@ -24,12 +24,12 @@ class _Molecules(LRGBBenchmark):
 
 
 class PCQMContact(_Molecules):
-    """PCQM-Contact of LRGB: atoms, five bonds apart or more, that are closer than 3.5 Angstrom in space.
+    """PCQM-Contact of LRGB: atoms at least five bonds apart that are closer than 3.5 Angstrom in space.
 
     A batch has the pairs in contact, in both directions, as `contact_index [num_pairs, 2]`. Training samples two wrong
     partners per atom of a pair; evaluation ranks the partner among all atoms of the molecule. The selecting `MRR` is
-    LRGB's own, which counts other true partners and the atom itself as candidates; `filtered_MRR` excludes other true
-    partners, `filtered_no_self_MRR` the atom too. Atoms and bonds have OGB's features; hydrogens are atoms.
+    that of LRGB, which counts other true partners and the atom itself as candidates; `filtered_MRR` excludes other true
+    partners, `filtered_no_self_MRR` also excludes the atom. Atoms and bonds have OGB's features; hydrogens are atoms.
     "Long Range Graph Benchmark" (Dwivedi et al., NeurIPS 2022, section 4.2).
     """
 
@@ -52,10 +52,10 @@ class PeptidesFunc(SmilesInput, _Molecules):
 
 
 class PeptidesStruct(SmilesInput, _Molecules):
-    """Peptides-struct of LRGB: eleven numbers for the shape in space of the same 15,535 peptides.
+    """Peptides-struct of LRGB: eleven numbers that describe the shape in space of the same 15,535 peptides.
 
-    Targets are z-scores over the whole set, as published, and so is the mean absolute error (MAE) over them. Atoms and
-    bonds have OGB's features. "Long Range Graph Benchmark" (Dwivedi et al., NeurIPS 2022, section 4.3).
+    Targets are z-scores over the whole data set, as published, and the mean absolute error (MAE) is in the same scale.
+    Atoms and bonds have OGB's features. "Long Range Graph Benchmark" (Dwivedi et al., NeurIPS 2022, section 4.3).
     """
 
     published_name: ClassVar[str] = "peptides-struct"

@@ -1,8 +1,8 @@
 """Read a pickled list of graphs, graph by graph, without running code in the file.
 
-LRGB publishes its superpixel graphs as one pickled list per split. COCO-SP's training list has over 10 GB once it is
-unpickled, and `pickle` can neither yield parts nor free them. Here a machine executes the instructions that
-`pickletools` decodes, for plain containers, NumPy arrays and tensors alone, yields graphs as they come, and frees them.
+LRGB publishes its superpixel graphs as one pickled list per split. COCO-SP's training list takes over 10 GB once it is
+unpickled, and `pickle` can neither yield parts nor free them. This module executes the instructions that `pickletools`
+decodes, only for plain containers, NumPy arrays and tensors. It yields graphs as they come and frees them.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ import torch
 from graphbench.data.files.foreign import FETCH_AGAIN, foreign, load_tensor_bytes
 from graphbench.errors import CorruptData
 
-_KINDS = "biuf"  # booleans, integers and real numbers, no Python objects
+_KINDS = "biuf"  # booleans, integers and floats, but no Python objects
 
 
 class _Refused(ValueError):
-    """The file needs something that no list of graphs has."""
+    """The file needs something that does not occur in a list of graphs."""
 
 
 def _empty_array(kind: Any, shape: Any, letter: Any) -> np.ndarray:
-    """Make the empty array that pickle fills later."""
+    """Create the empty array that pickle fills later."""
     if kind is not np.ndarray or tuple(shape) != (0,):
         raise _Refused("an array of an unknown kind")
     return np.empty(0, dtype=np.int8)
@@ -42,12 +42,12 @@ def _dtype(name: Any, *flags: Any) -> np.dtype[Any]:
 
 
 def _array(buffer: bytes, dtype: np.dtype[Any], shape: Any, order: str) -> np.ndarray:
-    """Make an array from a buffer of pickle's fifth protocol."""
+    """Create an array from a buffer of pickle's protocol 5."""
     return np.frombuffer(buffer, dtype=dtype).reshape(shape, order="F" if order == "F" else "C")
 
 
 _REBUILD_TENSOR = torch.empty(0).__reduce_ex__(2)[0]
-#: Globals that a file may use, under NumPy's old and new modules. All but the class `ndarray` may be called.
+#: Globals that a file may use, under NumPy's old and new modules. All except the class `ndarray` may be called.
 _ALLOWED: dict[tuple[str, str], Any] = {
     ("torch._utils", "_rebuild_tensor_v2"): _REBUILD_TENSOR,
     ("torch.storage", "_load_from_bytes"): load_tensor_bytes,
@@ -93,7 +93,7 @@ class _Machine:
         }
 
     def run(self, name: str, argument: Any) -> list[Any]:
-        """Execute one instruction, and return the items that it adds to the outermost list."""
+        """Execute one instruction and return the items that it adds to the outermost list."""
         if name in _VALUES:
             self.stack.append(argument)
         elif name in _LITERALS:
@@ -128,7 +128,7 @@ class _Machine:
         if len(self.stack) > 1:
             target.extend(items)
             return []
-        # after a thousand graphs every shared object (globals, dtypes, constants) was fetched; others are never again
+        # after a thousand graphs all shared objects (globals, dtypes, constants) have been read; others are not reused
         self.memo = {
             place: value
             for place, value in self.memo.items()
@@ -168,10 +168,10 @@ class _Machine:
 
 
 def read_pickled_graphs(path: Path) -> Iterator[tuple[Any, ...]]:
-    """Yield the tuples of a pickled list, in the memory of about a thousand of them.
+    """Yield the tuples of a pickled list, with about a thousand of them in memory.
 
-    Supports tensors, NumPy arrays of numbers, numbers, strings, bytes, lists and tuples in protocols 3 to 5 of
-    `pickle`; everything else is refused before anything is called.
+    Tensors, NumPy arrays of numbers, numbers, strings, bytes, lists and tuples in protocols 3 to 5 of `pickle` are
+    supported; everything else is refused before anything is called.
     """
     with path.open("rb") as file:
         yield from _graphs(path, file)

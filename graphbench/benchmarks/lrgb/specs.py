@@ -1,6 +1,6 @@
 """Specifications of the Long Range Graph Benchmark.
 
-No heavy import: `graphbench list` reads them without torch.
+This module has no heavy imports: `graphbench list` reads it without torch.
 """
 
 from __future__ import annotations

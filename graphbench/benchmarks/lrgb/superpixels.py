@@ -21,10 +21,10 @@ Moments = tuple[tuple[float, ...], tuple[float, ...]]
 
 
 class LRGBBenchmark(GraphBenchmark):
-    """Base of the five data sets of the Long Range Graph Benchmark, which come as PyG publishes them.
+    """Base of the five data sets of the Long Range Graph Benchmark, as published by PyG.
 
-    The archive is fetched by its address in PyG; files of PyG's `LRGBDataset(root/LRGB)` in `root`/LRGB/NAME/raw are
-    used as they are. Reading them runs no code of theirs.
+    The archive is fetched from its address in PyG; existing files of PyG's `LRGBDataset(root/LRGB)` in
+    `root`/LRGB/NAME/raw are used unchanged. Reading the files runs no code from them.
     """
 
     #: Name in PyG.
@@ -47,16 +47,16 @@ class LRGBBenchmark(GraphBenchmark):
 
 
 class SuperpixelBenchmark(LRGBBenchmark):
-    """Base of the two sets of superpixels.
+    """Base of the two data sets of superpixels.
 
     Args:
-        standardised: subtract a mean from each column of nodes and edges and divide by a standard deviation, those of
-            the training graphs in the code of Toenshoff et al. ("Where Did the Gap Go?", TMLR 2024). So in GNN+; LRGB
-            itself, GraphGPS and their successors use centroids of hundreds of pixels beside colours from 0 to 1.
+        standardised: subtract the mean from each column of nodes and edges and divide by the standard deviation, both
+            as for the training graphs in the code of Toenshoff et al. ("Where Did the Gap Go?", TMLR 2024). GNN+ does
+            so; LRGB itself, GraphGPS and their successors use centroids of hundreds of pixels with colours from 0 to 1.
         options: see `GraphBenchmark`.
     """
 
-    #: Label in the file of each class.
+    #: Label of each class in the file.
     categories: ClassVar[Sequence[int]]
     #: Mean and standard deviation of each node column and of each edge column.
     node_moments: ClassVar[Moments]
@@ -86,9 +86,9 @@ class SuperpixelBenchmark(LRGBBenchmark):
 class PascalVOCSP(SuperpixelBenchmark):
     """PascalVOC-SP of LRGB: photographs as graphs of up to 500 superpixels; each node has one of 21 classes.
 
-    Nodes carry colours and centroids, edges join superpixels that touch (region boundary graph, SLIC compactness 30).
-    "Long Range Graph Benchmark" (Dwivedi et al., NeurIPS 2022, section 4.1). To make such graphs of other images, see
-    `graphbench.benchmarks.superpixels.boundary`.
+    Nodes have colours and centroids; edges join superpixels that touch (region boundary graph, SLIC compactness 30).
+    "Long Range Graph Benchmark" (Dwivedi et al., NeurIPS 2022, section 4.1). To create such graphs from other images,
+    see `graphbench.benchmarks.superpixels.boundary`.
 
     Args:
         standardised: see `SuperpixelBenchmark`.
@@ -113,9 +113,9 @@ class PascalVOCSP(SuperpixelBenchmark):
 
 
 class COCOSP(SuperpixelBenchmark):
-    """COCO-SP of LRGB: as `PascalVOCSP`, with 123,286 photographs and 81 classes.
+    """COCO-SP of LRGB: like `PascalVOCSP`, with 123,286 photographs and 81 classes.
 
-    Labels are renumbered as in PyG, since COCO's 80 category numbers have gaps. The files, larger than memory may be,
+    Labels are renumbered as in PyG, since COCO's 80 category numbers have gaps. The files may be larger than memory and
     are read in parts.
 
     Args:

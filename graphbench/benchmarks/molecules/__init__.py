@@ -1,4 +1,4 @@
-"""Benchmarks of molecules: published sets, stand-ins without a network, and a file of your own."""
+"""Molecule benchmarks: published data sets, stand-ins that need no network, and your own file."""
 
 from graphbench.benchmarks.families import attach
 

@@ -1,4 +1,4 @@
-"""Base classes of the benchmarks made of SMILES: reading new molecules, texts, baselines."""
+"""Base classes of benchmarks built from SMILES: reading new molecules, texts, baselines."""
 
 from __future__ import annotations
 
@@ -37,19 +37,19 @@ from graphbench.errors import BadInput, check_choice
 from graphbench.tables.layout import find_column
 
 logger = logging.getLogger(__name__)
-#: Reads a chunk of SMILES, given as (row of the first, texts).
+#: Reads a chunk of SMILES, given as (first row, texts).
 Reader = Callable[[tuple[int, Sequence[str]]], MoleculeArrays]
 _ROWS = 1024  # of a part
 
 
 class SmilesInput(GraphBenchmark):
-    """Base of benchmarks whose graphs are made of SMILES, and read new ones as those of training."""
+    """Base of benchmarks whose graphs are built from SMILES, and that read new molecules like those of training."""
 
     #: Default name of the column with SMILES in a user's file.
     smiles_column: str = "smiles"
 
     def input_reader(self) -> Reader:
-        """Return a picklable function that makes this benchmark's graphs of SMILES, or raise `BadInput`."""
+        """Return a picklable function that builds this benchmark's graphs from SMILES, or raise `BadInput`."""
         return partial(read_chunk, self._recipe())
 
     def _recipe(self, canonical: bool = False) -> Recipe:
@@ -58,17 +58,17 @@ class SmilesInput(GraphBenchmark):
     def read_input(self, source: str, column: str | None = None, size: int = _ROWS) -> Iterator[InputPart]:
         """Read the molecules of a file in a format of `Molecules`, or SMILES from standard input ("-").
 
-        Their column is `column`, or `smiles_column`; `BadInput` is raised if this benchmark's graphs need more than a
+        They are in `column`, or else in `smiles_column`. Raises `BadInput` if this benchmark's graphs need more than a
         SMILES.
         """
         return self._read_file(source, column, size, _every)
 
     def read_chosen(self, source: str, column: str | None, wanted: Wanted) -> Iterator[InputPart]:
-        """Read as `read_input`; RDKit reads the molecules of wanted parts alone."""
+        """Read like `read_input`, but let RDKit read only the molecules of wanted parts."""
         return self._read_file(source, column, _ROWS, wanted)
 
     def input_recipe(self) -> tuple[Any, ...] | None:
-        """Return what is computed of a SMILES, and its column."""
+        """Return what is computed from a SMILES, and the column of SMILES."""
         return type(self), self._recipe(), self.smiles_column
 
     def _read_file(self, source: str, column: str | None, size: int, wanted: Wanted) -> Iterator[InputPart]:
@@ -83,9 +83,9 @@ class SmilesInput(GraphBenchmark):
         return [str(cell).strip() for cell in cells]
 
     def read_objects(self, objects: Sequence[Any], size: int = 1024) -> Iterator[InputPart]:
-        """Read SMILES and RDKit molecules, or graphs with this benchmark's features as `GraphBenchmark.read_objects`.
+        """Read SMILES and RDKit molecules, or graphs with this benchmark's features like `GraphBenchmark.read_objects`.
 
-        A molecule counts as the SMILES that RDKit writes of it, as in an SDF file; None is one that could not be read.
+        A molecule is read as the SMILES that RDKit writes for it, as in an SDF file; None means an unreadable molecule.
         """
         if all(map(is_graph, objects)):
             return super().read_objects(objects, size)
@@ -106,7 +106,7 @@ class SmilesInput(GraphBenchmark):
 
     def _read(self, reader: Reader, frames: Iterator[MoleculeFrame], wanted: Wanted) -> Iterator[InputPart]:
         """Read the molecules of wanted parts, on all cores if there is more than one part."""
-        head = list(islice(frames, 2))  # one part alone is not worth the start of processes
+        head = list(islice(frames, 2))  # a single part is not worth starting processes
         waiting: deque[MoleculeFrame] = deque()
 
         def jobs() -> Iterator[tuple[int, Sequence[str]]]:
@@ -120,7 +120,7 @@ class SmilesInput(GraphBenchmark):
 
         workers = available_cores() if len(head) > 1 else 1
         start = partial(warm_up, self._recipe())
-        start()  # before the fork, so that workers share its tables
+        start()  # before the fork, so that workers share the tables
         with closing(ordered_map(reader, jobs(), workers, f"Reading molecules for {self.spec.name}", start)) as results:
             for arrays in results:
                 yield _part(waiting.popleft(), arrays)
@@ -157,27 +157,27 @@ class MoleculeBenchmark(SmilesInput):
         self._training_bits: Bits | None = None
 
     def open_split(self, entry: Entry, split: str) -> GraphTable:
-        """Open one split with all encodings; its texts are set aside."""
+        """Open one split with all encodings; its texts are kept separately."""
         table = super().open_split(entry, split)
         self._with_texts[split] = table
         return without(table, TEXTS)
 
     def smiles(self, split: str) -> list[str]:
-        """Return the SMILES of a split's molecules, in the order of its rows, as the source spells them."""
+        """Return the SMILES of a split's molecules, in row order, as spelled in the source."""
         return self._texts(split, "smiles")
 
     def ids(self, split: str) -> Sequence[Any]:
-        """Return the names of a split's molecules, in the order of its rows; row numbers if the source has no names."""
+        """Return the names of a split's molecules, in row order; row numbers if the source has no names."""
         if split in self._with_texts and "id" not in self._with_texts[split].columns:
             return super().ids(split)
         return self._texts(split, "id")
 
     def baseline_predictions(self) -> dict[str, Baseline]:
-        """Predict by the training mean or majority class and, given SMILES, by the models of `fit_rivals`."""
+        """Predict the training mean or majority class and, given SMILES, fit the models of `fit_rivals`."""
         return super().baseline_predictions() | self._rivals("test")
 
     def baseline_answers(self, count: int, texts: Sequence[str] | None = None) -> dict[str, np.ndarray]:
-        """Predict new molecules by their SMILES, as `baseline_predictions` does the test split."""
+        """Predict new molecules from their SMILES, as `baseline_predictions` does for the test split."""
         rivals = {} if texts is None else self._rivals(texts)
         for name, one in rivals.items():
             if one.note:
@@ -185,7 +185,7 @@ class MoleculeBenchmark(SmilesInput):
         return super().baseline_answers(count) | {name: one.predictions["test"] for name, one in rivals.items()}
 
     def _rivals(self, test: str | Sequence[str]) -> dict[str, Baseline]:
-        """Fit on the training split, and predict val and `test`, a split or SMILES; {} where there are no SMILES."""
+        """Fit on the training split, and predict val and `test`, a split or SMILES; return {} without SMILES."""
         if self.spec.level != "graph" or "smiles" not in self._with_texts["train"].columns:
             return {}
         targets = [self.tables[split].columns["y"].numpy() for split in ("train", "val")]
@@ -193,15 +193,15 @@ class MoleculeBenchmark(SmilesInput):
         return fit_rivals(self.store, self.spec, smiles, targets)
 
     def seen_in_training(self, texts: Sequence[str]) -> np.ndarray | None:
-        """Return which molecules are among those of training: equal to the model, isotopes and map numbers aside."""
+        """Return which molecules occur in training: equal for the model, regardless of isotopes and map numbers."""
         if "smiles" not in self._with_texts["train"].columns:
             return None
         trained = set(self._canonical(self._used("train")).values())
-        canonical = self._canonical(texts)  # an unreadable molecule has no row in it, and None is never trained on
+        canonical = self._canonical(texts)  # unreadable molecules have no row, and None is never trained on
         return np.array([canonical.get(row) in trained for row in range(len(texts))], dtype=bool)
 
     def training_distances(self, graphs: str | Sequence[str]) -> np.ndarray | None:
-        """Return the Tanimoto distance of molecules to the nearest one of training, by their Morgan fingerprints."""
+        """Return the Tanimoto distance of Morgan fingerprints between molecules and the nearest training molecule."""
         if "smiles" not in self._with_texts["train"].columns:
             return None
         if self._training_bits is None:
@@ -210,13 +210,13 @@ class MoleculeBenchmark(SmilesInput):
         return nearest_distances(morgan_bits(texts), self._training_bits)
 
     def _canonical(self, smiles: Sequence[str]) -> dict[int, str]:
-        """Row -> canonical SMILES of what the features show, for readable molecules."""
+        """Map rows to canonical SMILES of what the features show, for readable molecules."""
         description = f"Comparing molecules with those of {self.spec.name}"
         arrays = read_molecules(smiles, self._recipe(canonical=True), description=description)
         return dict(zip(arrays.rows.tolist(), arrays.canonical, strict=True))
 
     def _used(self, split: str) -> list[str]:
-        """SMILES of the molecules that `train_fraction` leaves in a split, in the order of its table."""
+        """Return the SMILES of the molecules that `train_fraction` leaves in a split, in the order of its table."""
         smiles, rows = self.smiles(split), self.tables[split].graph_ids
         return smiles if rows is None else [smiles[row] for row in rows.tolist()]
 

@@ -1,4 +1,4 @@
-"""NCI: 4,712 small molecules that RDKit's wheel ships, with a computed target."""
+"""NCI: 4,712 small molecules shipped with RDKit's wheel, with a computed target."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from graphbench.data.progress import track
 from graphbench.errors import MissingData
 
 MIN_ATOMS, MAX_ATOMS = 6, 38  # ZINC's range
-#: NSC numbers of molecules with more bonds at an atom than RDKit 2026.9 allows. Older versions read some of them;
+#: NSC numbers of molecules with an atom that has more bonds than RDKit 2026.9 allows. Older versions read some of them;
 #: without them the split is the same from RDKit 2023.9 to 2026.9.
 _HYPERVALENT = frozenset({"2110", "2917", "3249", "3402", "4563", "4650", "4651", "4844"})
 
@@ -28,10 +28,10 @@ _HYPERVALENT = frozenset({"2110", "2917", "3249", "3402", "4563", "4650", "4651"
 class NCI(MoleculeBenchmark):
     """4,712 molecules of the NCI open database, penalised logP, scaffold split; nothing to download.
 
-    RDKit's wheel ships the first 5,000 molecules of the database, of which those of one fragment and 6 to 38 atoms are
-    used. The target is ZINC's, with the constants of ZINC-full and the smallest rings; OGB features. Whole Murcko
-    scaffolds go to one split, so that the test has new ring systems. The mean of the training targets has a test MAE of
-    1.92, ridge regression on Morgan counts one of 0.88 (`graphbench.benchmarks.molecules.chemistry.baselines`).
+    RDKit's wheel ships the first 5,000 molecules of the database. Those with one fragment and 6 to 38 atoms are used.
+    The target is that of ZINC, with the constants of ZINC-full and the smallest rings; features are those of OGB. Each
+    Murcko scaffold is in one split, so the test set has new ring systems. The mean of the training targets has a test
+    MAE of 1.92, ridge regression on Morgan counts one of 0.88 (`graphbench.benchmarks.molecules.chemistry.baselines`).
     """
 
     spec = specs.NCI
@@ -46,11 +46,11 @@ class NCI(MoleculeBenchmark):
 
 
 def nci_file() -> Path:
-    """Return the path of the SMILES file inside the installed RDKit; some packages of RDKit lack it."""
+    """Return the path of the SMILES file in the installed RDKit; some RDKit packages lack it."""
     path = Path(RDConfig.RDDataDir, "NCI", "first_5K.smi")
     if not path.is_file():
         raise MissingData(
-            f"RDKit's NCI molecules are missing: {path}. The wheels on PyPI hold them: pip install --force-reinstall "
+            f"RDKit's NCI molecules are missing: {path}. The wheels on PyPI have them: pip install --force-reinstall "
             "rdkit. Or copy Data/NCI/first_5K.smi of RDKit's source to that place."
         )
     return path

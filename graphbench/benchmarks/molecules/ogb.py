@@ -22,7 +22,7 @@ from graphbench.data.download import fetch_members
 from graphbench.data.files.foreign import FETCH_AGAIN, foreign, load_tensors
 from graphbench.errors import CorruptData
 
-#: File -> path inside the archive's folder.
+#: Maps a file to its path inside the archive's folder.
 _FILES = {
     **{f"{name}.csv.gz": f"raw/{name}.csv.gz" for name in ("edge", "edge-feat", "node-feat", "graph-label")},
     **{f"num-{name}-list.csv.gz": f"raw/num-{name}-list.csv.gz" for name in ("node", "edge")},
@@ -43,10 +43,10 @@ _ARRAY_PARTS: list[Any] = [
 
 
 class OGBMolecules(MoleculeBenchmark):
-    """Base of OGB's molecular sets: their published graphs, labels and scaffold split, from one archive.
+    """Base of OGB's molecular data sets: their published graphs, labels and scaffold split, from one archive.
 
-    Every bond becomes two directed edges. Labels are 0, 1, or NaN where a molecule was not tested; the scores are those
-    of `ogb.graphproppred.Evaluator` (means over tasks that have both labels, without the unknown ones).
+    Every bond becomes two directed edges. Labels are 0, 1, or NaN for molecules that were not tested. The scores are
+    those of `ogb.graphproppred.Evaluator` (means over tasks that have both labels, ignoring unknown ones).
     """
 
     #: Name in OGB.
@@ -75,7 +75,7 @@ class OGBMolecules(MoleculeBenchmark):
 
 
 class MolHIV(OGBMolecules):
-    """ogbg-molhiv: 41,127 molecules of MoleculeNet that inhibit the replication of HIV, or do not."""
+    """ogbg-molhiv: 41,127 molecules of MoleculeNet, and whether they inhibit the replication of HIV."""
 
     published_name: ClassVar[str] = "ogbg-molhiv"
     spec = specs.MOL_HIV
@@ -89,7 +89,7 @@ class MolPCBA(OGBMolecules):
 
 
 def read_graphs(paths: Mapping[str, Path], num_targets: int) -> GraphTable:
-    """Read all graphs of a set with labels, SMILES and OGB's names of the molecules."""
+    """Read all graphs of a data set with labels, SMILES and OGB's names of the molecules."""
     nodes, edges = (read_numbers(paths[f"num-{n}-list.csv.gz"], 1, np.int64)[:, 0] for n in ("node", "edge"))
     x = read_numbers(paths["node-feat.csv.gz"], len(OGB_ATOMS.vocabularies), np.uint8)
     bonds = read_numbers(paths["edge.csv.gz"], 2, np.int32)
@@ -118,7 +118,7 @@ def read_numbers(path: Path, num_columns: int, dtype: type[np.generic]) -> np.nd
         with open_gzip(path) as file:
             table = pd.read_csv(file, header=None).to_numpy()
         values = table.astype(dtype)
-        same = values == table  # a cast to a narrow type would wrap around in silence
+        same = values == table  # a cast to a narrow dtype would silently wrap around
     if values.shape[1] != num_columns or not (same | (table != table)).all():
         raise CorruptData(
             f"{path} should hold {num_columns} columns of {np.dtype(dtype).name}, but holds other numbers."
@@ -133,7 +133,7 @@ def read_table_file(path: Path, columns: Mapping[str, type]) -> pd.DataFrame:
 
 
 def load_split_dict(path: Path, names: Sequence[str], num_rows: int) -> dict[str, np.ndarray]:
-    """Load distinct row numbers of splits from a saved dictionary of arrays, without running code in the file."""
+    """Load distinct row numbers of splits from a saved dict of arrays, without running code from the file."""
     with foreign(path, FETCH_AGAIN, "holds no splits"):
         with safe_globals(_ARRAY_PARTS):
             content = load_tensors(path)

@@ -1,4 +1,4 @@
-"""OpenADMET's blind challenges: measurements of drug discovery programmes, with the organisers' test parts."""
+"""OpenADMET's blind challenges: measurements from drug discovery programmes, with the organisers' test sets."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class _Published:
     """Files of a challenge in its data set on Hugging Face, and their columns.
 
     Args:
-        data_set: its name there.
-        train, test: files of each part; the same file twice where a column `Set` says Train or Test.
-        smiles: column with SMILES, or SMILES with extensions behind a space.
-        linear: endpoints that are scored in their unit, such as logarithms.
-        logged: endpoints that are scored as `log10(y + 1)`, and the unit of y.
+        data_set: name of the data set.
+        train, test: file of each part; the same file twice if a column `Set` says Train or Test.
+        smiles: column with SMILES, possibly followed by a space and extensions.
+        linear: endpoints scored in their unit, such as logarithms.
+        logged: endpoints scored as `log10(y + 1)`, and the unit of y.
     """
 
     data_set: str
@@ -45,7 +45,7 @@ class _Published:
         return (*self.linear, *self.logged)
 
     def target(self, endpoint: str) -> str:
-        """Return what the endpoint is called as a target."""
+        """Return the name of the endpoint as a target."""
         return f"log {endpoint}" if endpoint in self.logged else endpoint
 
     def unit(self, endpoint: str) -> str:
@@ -93,13 +93,13 @@ _PUBLISHED: dict[str, _Published] = {
 
 
 class OpenADMET(Molecules):
-    """OpenADMET's blind challenges of 2025 and 2026: up to nine endpoints with gaps, and the organisers' test parts.
+    """OpenADMET's blind challenges of 2025 and 2026: up to nine endpoints with gaps, and the organisers' test sets.
 
     Test molecules of `expansionrx` and the antiviral challenges were made later than those of training, and those of
-    `pxr` are analogues that were made after its screen. Validation molecules are cut from training. Endpoints that are
-    no logarithms are targets `log10(y + 1)`, negative y counted as 0, as the challenges scored them, and are called
-    `log KSOL` and so on. The mean over endpoints of MAE divided by the mean deviation of the test values, which ranked
-    `expansionrx` and `pxr`, is the metric RAE (`--model.metrics+=RAE`).
+    `pxr` are analogues made after its screen. Validation molecules are cut from training. Endpoints that are not
+    logarithms become targets `log10(y + 1)`, with negative y counted as 0, as in the challenges, and are called
+    `log KSOL` and so on. `expansionrx` and `pxr` were ranked by the mean over endpoints of the MAE divided by the mean
+    deviation of the test values. It is available as the metric RAE (`--model.metrics+=RAE`).
 
     Args:
         challenge: `expansionrx`: absorption and metabolism of 7,608 molecules against RNA-mediated diseases, nine
@@ -107,14 +107,14 @@ class OpenADMET(Molecules):
             of ASAP Discovery with Polaris, five endpoints and two.
         target: an endpoint, or several, by their published names (`KSOL`); all by default. Molecules without any of
             them are left out.
-        split: of the training molecules, into those that train and those that validate; see `Molecules`.
-        fractions: shares of train and validation, in proportion, among the organisers' training molecules; the third is
-            not used.
-        root: folder of downloaded files.
-        options: those of `Molecules` that say nothing of files and columns.
+        split: how to split the training molecules into training and validation; see `Molecules`.
+        fractions: shares of train and validation, in proportion, of the organisers' training molecules; the third share
+            is not used.
+        root: folder for downloaded files.
+        options: options of `Molecules` that do not concern files and columns.
 
     Raises:
-        BadInput: there is no such challenge or endpoint, or an option is one of `Molecules` that the challenge fixes.
+        BadInput: there is no such challenge or endpoint, or the challenge fixes a given option of `Molecules`.
     """
 
     spec = specs.OPENADMET
@@ -166,7 +166,7 @@ class OpenADMET(Molecules):
         self.spec = replace(self.spec, target_units=tuple(published.unit(name) for name in self.endpoints))
 
     def check_source(self) -> None:
-        """Fetch the files, then check as `Molecules`."""
+        """Fetch the files, then run the checks of `Molecules`."""
         self._fetch()
         super().check_source()
 
@@ -176,15 +176,15 @@ class OpenADMET(Molecules):
         return super().source_key()
 
     def _fetch(self) -> None:
-        """Write both parts as tables with names, SMILES and the chosen targets, unless they are there.
+        """Write both parts as tables with names, SMILES and the chosen targets, unless they exist.
 
-        The published files are read each time, so that another release of them, put there by hand, counts.
+        The published files are read each time, so that another release that was put there by hand takes effect.
         """
         published = _PUBLISHED[self.challenge]
         address = f"https://huggingface.co/datasets/openadmet/{published.data_set}/resolve/main/"
         names = dict.fromkeys((*published.train, *published.test))
         others = {name: address + name for name in names}
-        advice = "Molecules reads a file of your own; NCI needs no download."
+        advice = "Molecules reads your own file; NCI needs no download."
         paths = {
             name: fetch(
                 address + name, self._folder, name, what=f"OpenADMET {self.challenge}", others=others, advice=advice
@@ -215,7 +215,7 @@ def _endpoints(published: _Published, target: str | Sequence[str] | None) -> tup
 
 
 def _read(path: Path, published: _Published, endpoints: Sequence[str], part: str) -> pd.DataFrame:
-    """Read the molecules of a part that have one of the endpoints, with targets as they are scored."""
+    """Read the molecules of a part that have one of the endpoints, with targets in the scale of the scores."""
     with foreign(path, FETCH_AGAIN):
         table = pd.read_csv(path)
     needed = ["Molecule Name", published.smiles, *endpoints]

@@ -1,4 +1,4 @@
-"""Numbers that stand beside the graph of a user's molecule: columns of the file, categories, and RDKit descriptors."""
+"""Numbers in addition to the graph of a user's molecule: columns of the file, categories, and RDKit descriptors."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ from graphbench.tables.layout import has_decimal_commas, point_for_comma
 
 @dataclass(frozen=True)
 class MoleculeFeatures:
-    """Options of `Molecules` for what the head reads beside the graph.
+    """Options of `Molecules` for what the head reads in addition to the graph.
 
     Args:
-        columns: of the file, in the order of their numbers.
+        columns: columns of the file, in the order of their numbers.
         categories: column -> its categories; each becomes a column of 0 and 1.
         descriptors: `rdkit2d`, `morgan` or None.
 
     Raises:
-        BadInput: a column is repeated, or categories are not distinct or of no such column.
+        BadInput: a column is repeated, or categories are not distinct or name an unknown column.
     """
 
     columns: tuple[str, ...] = ()
@@ -57,7 +57,7 @@ class MoleculeFeatures:
 
     @property
     def numbers(self) -> tuple[str, ...]:
-        """Return the columns that hold numbers."""
+        """Return the columns that contain numbers."""
         return tuple(name for name in self.columns if name not in self.categories)
 
     def names(self) -> tuple[str, ...]:
@@ -82,7 +82,7 @@ class MoleculeFeatures:
         """Parse the cells of the columns.
 
         Returns:
-            float32 `[rows, numbers]`, categories one-hot; and row, fault and text of each cell that cannot be used.
+            float32 `[rows, numbers]`, with one-hot categories; and row, fault and text of each unusable cell.
         """
         missing, faults = Missing.of(None), []
         parts: list[np.ndarray] = []
@@ -106,20 +106,20 @@ class MoleculeFeatures:
         return np.concatenate(parts, axis=1) if parts else np.zeros((0, 0), np.float32), faults
 
     def key(self) -> dict[str, Any]:
-        """Return the JSON values that decide what is read of a file."""
+        """Return the JSON values that determine what is read from a file."""
         if not self.columns:
             return {}
         return {"beside": [[name, list(self.categories.get(name, ()))] for name in self.columns]}
 
     def behind_columns(self, table: GraphTable, descriptors: torch.Tensor) -> GraphTable:
-        """Put descriptors `[G, D]` behind the columns that a table has."""
+        """Append descriptors `[G, D]` to the columns of a table."""
         columns = [table.columns[GRAPH_DENSE]] if self.columns else []
         return with_numbers(table, torch.cat([*columns, descriptors], 1))
 
     def join_input(self, part: InputPart, smiles: Sequence[str], source: str) -> InputPart:
-        """Add the numbers to the graphs of an input; a row with a cell that cannot be used becomes a problem."""
+        """Add the numbers to the graphs of an input; a row with an unusable cell becomes a problem."""
         if self.columns:
-            columns = input_cells(part.frame, self.columns, source, "which the model reads beside the molecule")
+            columns = input_cells(part.frame, self.columns, source, "which the model also reads")
             numbers = [cell for name in self.numbers for cell in columns[name]]
             if part.frame.attrs.get(SEPARATOR, "") != "," and has_decimal_commas(numbers):
                 columns |= {name: [point_for_comma(cell) for cell in columns[name]] for name in self.numbers}
@@ -136,5 +136,5 @@ class MoleculeFeatures:
 
 
 def with_numbers(table: GraphTable, values: torch.Tensor) -> GraphTable:
-    """Add numbers beside each graph `[G, F]`."""
+    """Add numbers to each graph `[G, F]`."""
     return table.with_columns({GRAPH_DENSE: values}, {GRAPH_DENSE: Column(GRAPH)})

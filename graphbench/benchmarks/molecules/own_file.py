@@ -1,4 +1,4 @@
-"""Molecules of your own: one file with SMILES and targets."""
+"""Your own molecules: one file with SMILES and targets."""
 
 from __future__ import annotations
 
@@ -53,77 +53,77 @@ Chirality = Literal["CIP", "RDKit"]
 
 
 class Molecules(MoleculeBenchmark):
-    """Molecules of your own: a CSV, TSV, JSON lines, SMILES, SDF, Parquet or Excel file with targets.
+    """Your own molecules, from a CSV, TSV, JSON lines, SMILES, SDF, Parquet or Excel file with targets.
 
-    Atoms and bonds get OGB's nine and three categorical columns (but see `chirality`). Isotopes and map numbers are in
-    none, so deuterium is hydrogen, and molecules that differ in them alone count as one. Rows that cannot be used
-    (RDKit cannot read the molecule, it has no atoms, a target is missing or no number, ...) are counted and named with
-    their line in one message, and so are repeated molecules with different targets.
+    Atoms and bonds get OGB's nine and three categorical columns (but see `chirality`). None of them has isotopes and
+    map numbers, so deuterium is hydrogen, and molecules that differ only in these count as one. Rows that cannot be
+    used (RDKit cannot read the molecule, it has no atoms, a target is missing or not a number, ...) are counted and
+    listed with their lines in one message, and so are repeated molecules with different targets.
 
     Names of columns are matched in any case. Cells may be separated by commas, semicolons or tabs, and numbers may have
-    decimal commas unless commas separate the cells; one line in the log says so.
+    decimal commas unless commas separate the cells; this is logged in one line.
 
     Args:
         file: the file; its suffix decides the format. `.csv`, `.tsv` and `.tab` files have a header, `.jsonl` files an
             object on each line. A `.smi`, `.smiles` or `.txt` file has a SMILES and a name (column `_Name`) on each
             line, or a header that begins with `smiles_column`. An `.sdf`, `.sd` or `.mol` file has properties, and
-            names in `_Name`. Of an `.xlsx` file the first sheet is read (needs the extra `excel`), of `.parquet` the
+            names in `_Name`. For an `.xlsx` file the first sheet is read (needs the extra `excel`), for `.parquet` the
             index is a column. Text may be packed (`.gz`), and is UTF-8 or UTF-16. Several files are one training set:
-            `[solubility.csv, acidity.csv]` with their own targets, and gaps where a file (also those of `val_file` and
+            `[solubility.csv, acidity.csv]` with their own targets, and gaps if a file (also of `val_file` and
             `test_file`) has no such column; other columns must be in each. Molecules are named `FILE:LINE`.
         target: target column, or several; `penalized_logp` computes that property (constants of ZINC-full, smallest
             rings) and needs no column.
         task: regression; classification (one column of class numbers from 0, or of the names in `classes`);
-            multilabel (columns of 0 and 1). Some of several targets may be missing in a row: those cells are neither
-            trained on nor scored. Numbers of a regression may be bounds (`>10`, `<=0.1`): their loss is one-sided, 0
-            where a prediction is beyond the bound, and they are not scored.
-        num_classes: classes of a classification by numbers.
+            multilabel (columns of 0 and 1). Rows may lack some of several targets: missing cells are neither trained on
+            nor scored. Numbers of a regression may be bounds (`>10`, `<=0.1`): their loss is one-sided, 0 for
+            predictions beyond the bound, and they are not scored.
+        num_classes: number of classes, for class numbers.
         classes: names of the classes in the file, from class 0 on: `[inactive, active]`.
-        smiles_column: of the SMILES.
+        smiles_column: column with SMILES.
         id_column: column with names for predictions; by default molecules are named by their line.
-        split: `random` by `split_seed`; `scaffold`: whole Murcko scaffolds, largest first; `scaffold_balanced`: whole
-            scaffolds, the small ones in an order by `split_seed`; `column`: as `split_column` says.
-        split_column: the column for `split=column`: train, val or test (a few other spellings are understood), of which
-            a missing one is cut from training at random; or fold numbers from 0, three or more.
-        test_file, val_file: files of the same columns whose molecules test and validate; without one of them its part
-            is cut from `file`, by `split`.
+        split: `random`, using `split_seed`; `scaffold`: whole Murcko scaffolds, largest first; `scaffold_balanced`:
+            whole scaffolds, with `split_seed` ordering the small ones; `column`: as given in `split_column`.
+        split_column: the column for `split=column`: train, val or test (a few other spellings are accepted), where a
+            missing one is cut from training at random; or fold numbers from 0, for three or more folds.
+        test_file, val_file: files with the same columns for test and validation; if only one is given, the other part
+            is cut from `file` according to `split`.
         fractions: shares of train, validation and test for random and scaffold splits, and for what is cut from
-            training. 0 leaves validation or test out: `[1, 0, 0]` trains a final model on all molecules.
-        split_seed: of the random split, the balanced one, the folds of both, and what is cut from training.
-        folds: cut the molecules into so many parts instead (3 or more): one tests, one validates, the others train.
-            The parts are random, or whole scaffolds or clusters if `split` is one of theirs; `fractions` is not used.
-            With `split=column` the number of folds in the column.
-        fold: the part that tests, from 0; of fold numbers in a column 0 by default.
-        on_error: stop at unusable rows, or skip them with a warning; of several targets an unusable one counts as
+            training. 0 omits validation or test: `[1, 0, 0]` trains a final model on all molecules.
+        split_seed: seed of the random and balanced splits, the folds of both, and what is cut from training.
+        folds: cut the molecules into this many parts instead (3 or more): one for test, one for validation, the others
+            for training. The parts are random, or consist of whole scaffolds or clusters for such a `split`;
+            `fractions` is not used. With `split=column`, the number of folds in the column.
+        fold: the test part, from 0; for fold numbers in a column, 0 by default.
+        on_error: stop at unusable rows, or skip them with a warning; with several targets, an unusable one counts as
             missing, and the row stays.
-        metric: the score that selects checkpoints; by default MAE (of several targets scaled_MAE, the mean of
-            their errors in standard deviations of training), accuracy or AP.
-        log10: targets of a regression whose decimal logarithm is trained on, such as concentrations. Predictions,
-            intervals and errors stay in the unit of the file, scaled errors are those of the logarithm; scaled_MAE is
-            the default metric then.
-        target_weights: weights of several targets in the loss, 0 or more: a number each in their order, or by name
-            (`{logS: 3}`, the others weigh 1). Only ratios count: they are divided by their mean.
+        metric: the score that selects checkpoints; by default MAE (for several targets scaled_MAE, the mean of their
+            errors in standard deviations of training), accuracy or AP.
+        log10: targets of a regression to train on their decimal logarithm, such as concentrations. Predictions,
+            intervals and errors stay in the unit of the file, but scaled errors are those of the logarithm; scaled_MAE
+            is then the default metric.
+        target_weights: weights of several targets in the loss, 0 or more: one number per target in order, or by name
+            (`{logS: 3}`, others weigh 1). Only ratios count: they are divided by their mean.
         weight: column with the weight of each row in the loss, 0 or more. Only ratios count: weights are divided by
             their mean over the training rows. Losses of all splits are weighted, metrics are not.
         repeats: `together` keeps rows of one molecule (one canonical SMILES) in one split or fold; `apart` splits them
-            like others. Scaffolds and clusters keep them together in any case, `split=column` follows the file.
-        chirality: values of the column of centres: `CIP`, R or S by the rules of Cahn, Ingold and Prelog; or `RDKit`,
-            the tags CW and CCW that OGB publishes, which differ between spellings of one molecule.
-        features: columns of numbers that the head reads beside the graph (pH, temperature, descriptors of one's own),
-            scaled by the training rows; every row needs them, in predictions as well.
-        categories: of those columns of `features` that hold words: `{assay: [A, B]}`; each gets a column of 0 and 1.
-        descriptors: what RDKit computes for the head beside the graph: `rdkit2d` (its list of some 200 descriptors) or
-            `morgan` (2,048 hashed counts).
-        missing: words or numbers for a missing target, beside the usual ones (empty, NA, N/A, NaN, null,
-            None, ND, - and the like): `[-999]`; `[]` for empty cells and NaN alone.
+            like other rows. Scaffolds and clusters always keep them together, `split=column` follows the file.
+        chirality: values in the column of stereo centres: `CIP`, R or S by the rules of Cahn, Ingold and Prelog; or
+            `RDKit`, the tags CW and CCW as published by OGB, which differ between spellings of one molecule.
+        features: columns of numbers that the head reads in addition to the graph (pH, temperature, custom descriptors),
+            scaled by the training rows; every row needs them, also in predictions.
+        categories: for columns of `features` that contain words: `{assay: [A, B]}`; each word gets a column of 0 and 1.
+        descriptors: what RDKit computes for the head in addition to the graph: `rdkit2d` (its list of some 200
+            descriptors) or `morgan` (2,048 hashed counts).
+        missing: words or numbers for a missing target, in addition to the usual ones (empty, NA, N/A, NaN, null, None,
+            ND, - and the like): `[-999]`; `[]` for only empty cells and NaN.
         options: see `GraphBenchmark`.
 
     Raises:
-        BadInput: for options that contradict each other, or a file of another kind.
-        MissingExtra: for an `.xlsx` file without openpyxl.
+        BadInput: options contradict each other, or the file is of another kind.
+        MissingExtra: the file is an `.xlsx` file, and openpyxl is not installed.
     """
 
-    data_version = 2  # targets keep float64 where they need it
+    data_version = 2  # targets keep float64 if they need it
     spec = specs.MOLECULES
 
     def __init__(
@@ -189,7 +189,7 @@ class Molecules(MoleculeBenchmark):
 
     @property
     def smiles_column(self) -> str:  # type: ignore[override]
-        """Column with SMILES in this file, and by default in new ones."""
+        """Return the column with SMILES in this file, and by default in new ones."""
         return self.request.smiles_column
 
     def target_labels(self) -> tuple[str, ...]:
@@ -206,7 +206,7 @@ class Molecules(MoleculeBenchmark):
         kind = beside.descriptors
         if kind is None:
             return table
-        # By content, so that another task or split seed of the same molecules finds them.
+        # Keyed by content, so that another task or split seed for the same molecules finds them.
         key = {"kind": "descriptors", "content": content_key(entry, split), "name": kind, "rdkit": rdBase.rdkitVersion}
         stored = self.store.open_or_build(
             key,
@@ -221,7 +221,7 @@ class Molecules(MoleculeBenchmark):
         return super().batch_options() | ({} if chosen is None else {"descriptors": chosen})
 
     def _rivals(self, test: str | Sequence[str]) -> dict[str, Baseline]:
-        """Fit as `MoleculeBenchmark`; the note says that columns beside the molecules are left out."""
+        """Fit like `MoleculeBenchmark`; the note says that further columns are ignored."""
         rivals, columns = super()._rivals(test), self.request.beside.columns
         if not columns:
             return rivals
@@ -229,11 +229,11 @@ class Molecules(MoleculeBenchmark):
         return {name: replace(one, note="; ".join(filter(None, (one.note, words)))) for name, one in rivals.items()}
 
     def input_recipe(self) -> tuple[Any, ...] | None:
-        """Return what is computed of a SMILES, its column, and what is read beside it."""
+        """Return what is computed from a SMILES, the column of SMILES, and what else is read."""
         return *(super().input_recipe() or ()), self.request.beside
 
     def _read_file(self, source: str, column: str | None, size: int, wanted: Wanted) -> Iterator[InputPart]:
-        """Read as `SmilesInput`, with features and descriptors; a row without a feature is a problem."""
+        """Read like `SmilesInput`, with features and descriptors; a row without a feature is a problem."""
         for part in super()._read_file(source, column, size, wanted):
             is_read = part.rows or part.problems
             yield self.request.beside.join_input(part, self.input_texts(part, column), source) if is_read else part
@@ -242,7 +242,7 @@ class Molecules(MoleculeBenchmark):
         """Read SMILES and RDKit molecules, with descriptors.
 
         Raises:
-            BadInput: the model reads columns of a file, or these are graphs and it reads descriptors.
+            BadInput: the model reads columns of a file, or it reads descriptors and these are graphs.
         """
         beside = self.request.beside
         is_smiles = any(item is None or isinstance(item, (str, Chem.Mol)) for item in objects)
@@ -256,7 +256,7 @@ class Molecules(MoleculeBenchmark):
             yield beside.join_input(part, texts, "input")
 
     def read_labelled(self, source: str, column: str | None = None, size: int = 1024) -> Iterator[InputPart]:
-        """Read labels as `GraphBenchmark.read_labelled`; a computed target needs no column."""
+        """Read labels like `GraphBenchmark.read_labelled`; a computed target needs no column."""
         if not self.request.computed:
             yield from super().read_labelled(source, column, size)
             return
@@ -266,7 +266,7 @@ class Molecules(MoleculeBenchmark):
             yield replace(part, table=with_targets(part.table, combine_terms(terms), exact=True))
 
     def fold_options(self, count: int) -> list[dict[str, Any]]:
-        """Return the options of each fold: of random molecules, whole scaffolds or a column, as `split` says."""
+        """Return the options of each fold: of random molecules, whole scaffolds or a column, depending on `split`."""
         if self.split_request.kind == "column":
             labels = [read_split_labels(replace(self.request, file=path)) for path in self.train_files]
             self.split_request.check_folds(count, [label for part in labels for label in part])
@@ -275,7 +275,7 @@ class Molecules(MoleculeBenchmark):
         return [{"folds": count, "fold": fold} for fold in range(count)]
 
     def check_source(self) -> None:
-        """Check that the header of every file has the columns that options name."""
+        """Check that the header of every file has the columns named by options."""
         untimed = replace(self.request, time_column=None)
         others = [(untimed, (path,)) for path in self.split_request.files.values()]
         for request, files in [(self.request, self.train_files), *others]:
@@ -285,13 +285,13 @@ class Molecules(MoleculeBenchmark):
                 open_table(files[0], request.smiles_column, request.columns, MOLECULES, "molecules")
 
     def check_split_seed(self) -> None:
-        """Refuse seeds if the file or the scaffolds decide the split."""
+        """Refuse seeds if the file or the scaffolds determine the split."""
         self.split_request.check_seed()
 
     def source_key(self) -> dict[str, Any]:
         """Return the checksum of the file, the version of RDKit, and every option that changes the data."""
         request, further = self.request, self.train_files[1:]
-        # Options that came later stand in the key only where they are used: older stores stay valid.
+        # Options added later are in the key only if they are used, so older stores stay valid.
         return {
             "file": file_sha256(request.file),
             "format": suffix_of(request.file),
@@ -307,14 +307,14 @@ class Molecules(MoleculeBenchmark):
             **request.beside.key(),
             **({} if request.missing is None else {"missing": list(request.missing)}),
             **({"log10": list(request.log10)} if request.log10 else {}),
-            # earlier versions left bounds out
+            # earlier versions skipped bounds
             **({"bounds": "read"} if request.on_error == "skip" and request.task == "regression" else {}),
-            # earlier versions left whole rows out
+            # earlier versions skipped whole rows
             **({"masked": "cells"} if request.on_error == "skip" and len(request.targets) > 1 else {}),
         }
 
     def read(self) -> dict[str, Chunks]:
-        """Read, check and split the file, or the files; graphs of a large one stay on the disk."""
+        """Read, check and split the file or files; graphs of a large file stay on disk."""
         molecules = self._read_files(self.train_files)
         others = {name: self._read_files([path], timed=False) for name, path in self.split_request.files.items()}
         self.left_out = molecules.left_out + sum(other.left_out for other in others.values())
@@ -326,7 +326,7 @@ class Molecules(MoleculeBenchmark):
         return {name: Selection(sources[name], rows[name]) for name in SPLITS}
 
     def _read_files(self, files: Sequence[Path], timed: bool = True) -> UserMolecules:
-        """Read files as one; columns of targets may be missing where the training part has several files."""
+        """Read files as one; target columns may be missing if the training part has several files."""
         request = self.request if timed else replace(self.request, time_column=None)
         if len(self.train_files) > 1:
             return read_user_files(
@@ -335,7 +335,7 @@ class Molecules(MoleculeBenchmark):
         return read_user_file(replace(request, file=files[0]), track, self._kept(files[0]))
 
     def _kept(self, file: Path) -> KeptParts:
-        """Return the parts of a file, which depend on its molecules alone."""
+        """Return the parts of a file, which depend only on its molecules."""
         key = {
             "kind": "molecules", "version": self.data_version, "file": file_sha256(file), "format": suffix_of(file),
             "column": self.smiles_column, "rdkit": rdBase.rdkitVersion, "recipe": asdict(recipe_of(self.request)),
@@ -343,17 +343,17 @@ class Molecules(MoleculeBenchmark):
         return KeptParts(self.store, key)
 
     def _joined(self, files: Sequence[Path]) -> KeptParts:
-        """Return where several files are joined, which depends on all options."""
+        """Return the store of several joined files, which depends on all options."""
         return KeptParts(self.store, {"kind": "files", "files": [path.name for path in files], **self._table_key()})
 
     def read_share(self, share: Share) -> int:
-        """Read a share of the molecules of all files; return the number of parts that are missing."""
+        """Read a share of the molecules of all files; return the number of missing parts."""
         files = (*self.train_files, *self.split_request.files.values())
         requests = (replace(self.request, file=path) for path in files)
         return sum(read_file_share(request, share, self._kept(request.file), track) for request in requests)
 
     def open_tables(self) -> None:
-        """Open as `GraphBenchmark`; parts of the files are removed when the table is there."""
+        """Open like `GraphBenchmark`; remove the parts of the files once the table exists."""
         super().open_tables()
         others = self.split_request.files.values()
         for path in (*self.train_files, *others):
@@ -363,7 +363,7 @@ class Molecules(MoleculeBenchmark):
 
 
 def _check_files(train: tuple[Path, ...], further: tuple[Path, ...]) -> None:
-    """Refuse no file, one that is named twice, and one that is no table of molecules."""
+    """Refuse an empty list, repeated files, and files that are not tables of molecules."""
     if not train or len({path.resolve() for path in train}) < len(train):
         raise BadInput(f"file: expected one or several distinct files, got {[str(path) for path in train]}.")
     for path in (*train, *further):

@@ -1,4 +1,4 @@
-"""Split a user's molecules: at random, by scaffolds, clusters or time, into folds, by a column, by separate files."""
+"""Split a user's molecules: at random, by scaffolds, clusters or time, into folds, by a column or separate files."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ RepeatRule = Literal["together", "apart"]
 Rows = Mapping[str, np.ndarray | Tensor]
 
 _CLUSTERS = {"butina": butina_clusters, "leader": leader_clusters}
-#: Tanimoto distance to a centroid or leader up to which a molecule joins it, by default: a similarity of 0.35.
+#: Default Tanimoto distance up to which a molecule joins a centroid or leader: a similarity of 0.35.
 CLUSTER_DISTANCE = 0.65
-#: Splits that are the same with every seed -> what decides about them.
+#: Maps splits that are the same with every seed to what determines them.
 _SEEDLESS = {"scaffold": "the sizes of the scaffolds", "time": "the times"}
-#: Splits that cut no folds, with the reason.
+#: Splits without folds, with the reason.
 _WITHOUT_FOLDS = {"time": "the newest molecules alone test", "maxmin": "the picks alone test"}
-#: Splits that the molecules of a file allow in any case.
+#: Splits that are possible for any molecules.
 _ANEW = "random, scaffold, scaffold_balanced, butina, leader or maxmin"
 
 
@@ -63,7 +63,7 @@ _ANEW = "random, scaffold, scaffold_balanced, butina, leader or maxmin"
 class MoleculeSplit:
     """Options of `Molecules` for the split of `file`; `files` are those of "val" and "test", if separate.
 
-    `further` files are one with `file`; `time` is the column of times and their form; `distance` belongs to clusters,
+    `further` files are joined to `file`; `time` is the column of times and their format; `distance` is for clusters,
     `CLUSTER_DISTANCE` if None.
     """
 
@@ -82,7 +82,7 @@ class MoleculeSplit:
 
     @property
     def source(self) -> str:
-        """Name the files that train."""
+        """Return the names of the training files."""
         return ", ".join(path.name for path in (self.file, *self.further))
 
     def check(self) -> None:
@@ -108,7 +108,7 @@ class MoleculeSplit:
             raise BadInput(f"val_file and test_file are both {self.files['test']}: give two files, or one of them.")
 
     def _check_kind(self) -> None:
-        """Refuse options of one way to split beside another."""
+        """Refuse options of one way to split together with another."""
         if self.kind in _SEEDLESS and self.seed:
             other = "Take split=scaffold_balanced for scaffolds in another order, or leave"
             raise BadInput(
@@ -127,9 +127,9 @@ class MoleculeSplit:
             raise BadInput(f"folds={self.folds}: split={self.kind} has no folds, {_WITHOUT_FOLDS[self.kind]}.")
 
     def check_free(self, option: str) -> None:
-        """Refuse an option that splits the molecules anew although a file or a column fixes the split."""
+        """Refuse an option that resplits the molecules although a file or a column fixes the split."""
         if "test" in self.files:
-            raise BadInput(f"{option}: test_file={self.files['test']} fixes the test part; leave it out to split anew.")
+            raise BadInput(f"{option}: test_file={self.files['test']} fixes the test part; leave it out to resplit.")
         if self.kind == "column":
             raise BadInput(
                 f"{option}: the column {self.column!r} fixes the split. Add --resplit {_ANEW} to split the molecules "
@@ -137,7 +137,7 @@ class MoleculeSplit:
             )
 
     def check_folds(self, count: int, labels: Sequence[str]) -> None:
-        """Refuse another number of folds than a column with these cells has."""
+        """Refuse a number of folds that differs from that of a column with these cells."""
         numbers = self._fold_numbers(labels)
         if numbers is None:
             self.check_free(f"--folds {count}")
@@ -152,7 +152,7 @@ class MoleculeSplit:
             raise BadInput(f"--split-seeds: split={self.kind} depends on no seed. Add --resplit {other} each time.")
 
     def key(self) -> dict[str, Any]:
-        """Return the options that decide the split as JSON values, for the store."""
+        """Return the options that determine the split as JSON values, for the store."""
         folds = {} if self.folds is None and self.fold is None else {"folds": [self.folds, self.fold]}
         files = {f"{name}_file": [file_sha256(path), path.suffix.lower()] for name, path in self.files.items()}
         repeats = {"repeats": self.repeats} if self.repeats == "together" else {}  # earlier versions split them
@@ -169,7 +169,7 @@ class MoleculeSplit:
         """Split the molecules of `file`, given those of `files`.
 
         Returns:
-            Rows of `file` in each split that has no file of its own, and a description of the split.
+            Rows of `file` in each split without a separate file, and a description of the split.
         """
         rows, description = self._by_files(molecules) if others else self._by_options(molecules)
         split = {name: torch.as_tensor(chosen).to(torch.int64) for name, chosen in rows.items() if name not in others}
@@ -199,7 +199,7 @@ class MoleculeSplit:
         return rows, f"train from {self.source}, {named}{cut}"
 
     def _by_column(self, molecules: UserMolecules) -> tuple[Rows, str]:
-        """Split by the words or fold numbers of the file's column, completed by what it lacks."""
+        """Split by the words or fold numbers of the file's column, and add the missing splits."""
         name, numbers = self.column, self._fold_numbers(molecules.split_labels)
         if numbers is not None:
             count, fold = int(numbers.max()) + 1, self.fold or 0
@@ -209,7 +209,7 @@ class MoleculeSplit:
             return column_folds(numbers, fold), description + unused_shares(self.fractions)
         if self.folds is not None or self.fold is not None:
             option = f"folds={self.folds}" if self.folds is not None else f"fold={self.fold}"
-            raise BadInput(f"{option}: the column {name!r} has words, and no fold numbers.")
+            raise BadInput(f"{option}: the column {name!r} has words, not fold numbers.")
         words = np.array([SPLIT_WORDS[label] for label in molecules.split_labels])
         masks: dict[str, np.ndarray] = {split: words == split for split in SPLITS if (words == split).any()}
         rows, cut = complete_split(masks, self.fractions, partial(self._cut, molecules))
@@ -224,7 +224,7 @@ class MoleculeSplit:
     def _cut(
         self, molecules: UserMolecules, source: np.ndarray, names: Sequence[str], shares: np.ndarray
     ) -> dict[str, np.ndarray]:
-        """Split the molecules `source` as `kind` says, a column at random."""
+        """Split the molecules `source` according to `kind`; at random for `column`."""
         share = dict(zip(names, shares.tolist(), strict=True))
         canonical = Texts(molecules.canonical[row] for row in source)
         groups = self._groups(canonical)
@@ -239,7 +239,7 @@ class MoleculeSplit:
             try:
                 parts = ordered_split(molecules.times[source], share, groups)
             except BadInput as error:
-                raise BadInput(f"time_column={self.time[0]}: {error} Take other fractions or split=random.") from error
+                raise BadInput(f"time_column={self.time[0]}: {error} Use other fractions or split=random.") from error
             return {name: source[rows] for name, rows in parts.items()}
         if self.kind == "maxmin":
             return {name: source[rows] for name, rows in maxmin_split(canonical, groups, share, self.seed).items()}
@@ -247,7 +247,7 @@ class MoleculeSplit:
         return {name: source[rows.numpy()] for name, rows in parts_at_random.items()}
 
     def _clusters(self, canonical: Sequence[str]) -> Texts:
-        """Label each molecule by its cluster, and log how many there are."""
+        """Label each molecule with its cluster, and log the number of clusters."""
         numbers = _CLUSTERS[self.kind](morgan_bits(canonical), self._radius)
         sizes = np.bincount(numbers)
         logger.info(
@@ -257,7 +257,7 @@ class MoleculeSplit:
         return Texts(map(str, numbers.tolist()))
 
     def _describe_times(self, molecules: UserMolecules, rows: Mapping[str, np.ndarray]) -> str:
-        """Name the oldest and newest time of each part; a repeated molecule counts with its first one."""
+        """Describe the oldest and newest time of each part; a repeated molecule counts with its first time."""
         times, repeated = molecules.times, self.repeats == "together" and has_repeats(molecules.canonical)
         counted = smallest_of_group(times, molecules.canonical) if repeated else times
 
@@ -273,13 +273,13 @@ class MoleculeSplit:
         return f"by {self.time[0]}: {', '.join(spans)}{note}"
 
     def _groups(self, canonical: Sequence[str]) -> Sequence[str] | None:
-        """Return groups that stay in one split; None without repeats, whose splits stay as in earlier versions."""
+        """Return groups that stay in one split; None without repeats, which keeps the splits of earlier versions."""
         return canonical if self.repeats == "together" and has_repeats(canonical) else None
 
     def _log_leaks(
         self, molecules: UserMolecules, rows: Mapping[str, Tensor], others: Mapping[str, UserMolecules]
     ) -> None:
-        """Warn of molecules that are in several files of different splits."""
+        """Warn about molecules that are in several files of different splits."""
         labels = np.full(len(molecules.table), "train", dtype=object)
         for name, chosen in rows.items():
             labels[chosen.numpy()] = name
@@ -312,13 +312,13 @@ def ordered_split(
 ) -> dict[str, np.ndarray]:
     """Cut rows by ascending values, such as dates: the smallest go to the first part, the largest to the last.
 
-    Rows of one value stay in one part: each cut moves to the nearest place between two values (of two as near, the
-    first) that leaves a value for every part.
+    Rows with equal values stay in one part: each cut moves to the nearest place between two values (the first one on
+    ties) that leaves a value for every part.
 
     Args:
-        values: of each row `[rows]`.
-        parts: name -> share of the rows, which add up to 1. A part of 0 stays empty.
-        groups: label of every row; all rows of one label count with its smallest value, and stay together.
+        values: value of each row `[rows]`.
+        parts: name -> share of the rows; shares add up to 1. A part of 0 stays empty.
+        groups: label of every row; rows with the same label stay together and count with their smallest value.
 
     Returns:
         Rows of each part, ascending.
@@ -335,7 +335,7 @@ def ordered_split(
     if len(distinct) < len(wanted):
         raise BadInput(f"{len(distinct)} different values cannot be cut into {len(wanted)} parts in their order.")
     ends, cuts = np.cumsum(counts), [0]
-    # Each cut in turn, at the nearest place that leaves enough values for the cuts behind it.
+    # Place each cut in turn, as near as possible while leaving enough values for the later cuts.
     for number, due in enumerate(np.cumsum(list(wanted.values()))[:-1] * len(values)):
         choices = ends[cuts[-1] : len(distinct) - (len(wanted) - number - 1)]  # a value for this and each later part
         cuts.append(cuts[-1] + 1 + int(np.abs(choices - due).argmin()))
@@ -347,12 +347,12 @@ def ordered_split(
 def maxmin_split(
     smiles: Sequence[str], groups: Sequence[str] | None, parts: Mapping[str, float], seed: int
 ) -> dict[str, np.ndarray]:
-    """Let diverse molecules test, the next ones validate, and all others train.
+    """Use diverse molecules for test, the next ones for validation, and all others for training.
 
-    The picks of `maxmin_picks` test in their order until their share is reached, from a first one by `seed`; then they
-    validate. So do `MaxMinSplitter` of DeepChem and `maxmin_train_valid_test_split` of scikit-fingerprints. Test
-    molecules differ from each other as much as possible; each of them may have neighbours in training. `parts` are
-    shares that add up to 1. Rows of one label in `groups` stay together, and are picked by the first.
+    The picks of `maxmin_picks`, starting from one chosen by `seed`, go to the test set until its share is reached, then
+    to validation, as in DeepChem's `MaxMinSplitter` and scikit-fingerprints' `maxmin_train_valid_test_split`. Test
+    molecules differ from each other as much as possible, but each may have neighbours in training. `parts` are shares
+    that add up to 1. Rows with the same label in `groups` stay together, and are picked by the first of them.
 
     Returns:
         Rows of each part, ascending.
@@ -369,7 +369,7 @@ def maxmin_split(
     if needed := min(len(first), math.ceil(sum(wanted.values()))):
         picks = maxmin_picks(morgan_bits(smiles[row] for row in first), needed, int(permutation(len(first), seed)[0]))
         for name, due in wanted.items():
-            # Groups are picked by one molecule each, and fill a part with all of theirs.
+            # Each group is picked by one molecule, and fills a part with all of its molecules.
             count = int((np.cumsum(counts[picks]) <= due + 1e-9).sum())
             count = max(count, 1) if due else 0
             chosen[name], picks = np.flatnonzero(np.isin(labels, picks[:count])), picks[count:]
@@ -378,6 +378,6 @@ def maxmin_split(
     if empty := [name for name, share in parts.items() if share and not len(chosen[name])]:
         raise BadInput(
             f"split=maxmin leaves {' and '.join(empty)} empty: {len(first)} different molecules are too few for "
-            f"{dict(parts)}. Take other fractions or split=random."
+            f"{dict(parts)}. Use other fractions or split=random."
         )
     return chosen

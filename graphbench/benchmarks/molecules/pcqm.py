@@ -1,4 +1,4 @@
-"""PCQM4Mv2 and PCQM4M of OGB's Large-Scale Challenge: millions of molecules and their HOMO-LUMO gap."""
+"""PCQM4Mv2 and PCQM4M of OGB's Large-Scale Challenge: millions of molecules and their HOMO-LUMO gaps."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ _DATA, _SPLIT = "data.csv.gz", "split_dict.pt"
 
 
 class LargeScaleChallenge(MoleculeBenchmark):
-    """Base of the two sets: `data.csv.gz` and `split_dict.pt` of OGB's archive, graphs by RDKit on all cores.
+    """Base of both data sets: `data.csv.gz` and `split_dict.pt` of OGB's archive, graphs built by RDKit on all cores.
 
     The organisers do not publish the labels of their test molecules, so the test split here is their validation split.
-    `held_out` molecules of their training set validate, as in GraphGPS; with `held_out=0` the test split validates
-    too, as for most published figures.
+    `held_out` molecules of their training set are used for validation, as in GraphGPS; with `held_out=0` the test split
+    is also used for validation, as for most published figures.
 
     Args:
-        held_out: training molecules that validate.
-        split_seed: of their choice.
+        held_out: training molecules used for validation.
+        split_seed: seed of their choice.
         options: see `GraphBenchmark`.
     """
 
     address: ClassVar[str]
-    #: MD5 of the archive, as OGB states it.
+    #: MD5 of the archive, as stated by OGB.
     checksum: ClassVar[str]
     #: Folder inside the archive, also the archive's name.
     published_name: ClassVar[str]
@@ -63,7 +63,7 @@ class LargeScaleChallenge(MoleculeBenchmark):
             self.spec = replace(spec, split_sizes=(train + val, test, test), extra={**spec.extra, "validation": "test"})
 
     def source_key(self) -> dict[str, Any]:
-        """Return the published set, the split, and the version of RDKit that builds the graphs."""
+        """Return the published data set, the split, and the version of RDKit that builds the graphs."""
         return {
             "address": self.address,
             "held_out": self.held_out,
@@ -97,9 +97,9 @@ class LargeScaleChallenge(MoleculeBenchmark):
         with progress(description, len(smiles), "molecules") as advance:
             for arrays in parts:
                 stop = min(done + _PART, len(smiles))
-                # Lines count from 1, and the first one is the header.
+                # Line numbers start at 1, and the first line is the header.
                 problems = [RowProblem(kind, int(rows[row]) + 2, detail) for row, kind, detail in arrays.problems]
-                refuse_problems(problems, str(path), len(data), "Fetch the file again, or take another RDKit.")
+                refuse_problems(problems, str(path), len(data), "Fetch the file again, or use another RDKit.")
                 texts = {"smiles": smiles[done:stop], "id": [str(row) for row in rows[done:stop]]}
                 yield with_text(with_targets(to_table(arrays), gap[done:stop]), texts)
                 advance(stop - done)
@@ -107,11 +107,11 @@ class LargeScaleChallenge(MoleculeBenchmark):
 
 
 class PCQM4Mv2(LargeScaleChallenge):
-    """3,452,151 labelled molecules of PubChemQC and their HOMO-LUMO gap in eV (OGB-LSC, NeurIPS 2021 to 2022).
+    """3,452,151 labelled molecules of PubChemQC and their HOMO-LUMO gaps in eV (OGB-LSC, NeurIPS 2021 to 2022).
 
     Args:
-        held_out: training molecules that validate; the test split is the challenge's validation split.
-        split_seed: of their choice.
+        held_out: training molecules used for validation; the test split is the challenge's validation split.
+        split_seed: seed of their choice.
         options: see `GraphBenchmark`.
     """
 
@@ -124,11 +124,11 @@ class PCQM4Mv2(LargeScaleChallenge):
 class PCQM4M(LargeScaleChallenge):
     """3,426,030 labelled molecules of the first challenge (PCQM4M-LSC, KDD Cup 2021), HOMO-LUMO gap in eV.
 
-    Superseded by `PCQM4Mv2`; for comparison with results published on it (DeepGraph, Graphormer).
+    It is superseded by `PCQM4Mv2`, and serves for comparison with results published on it (DeepGraph, Graphormer).
 
     Args:
-        held_out: training molecules that validate; the test split is the challenge's validation split.
-        split_seed: of their choice.
+        held_out: training molecules used for validation; the test split is the challenge's validation split.
+        split_seed: seed of their choice.
         options: see `GraphBenchmark`.
     """
 

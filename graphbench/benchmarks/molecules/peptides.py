@@ -1,6 +1,6 @@
 """AMPPeptides: peptides of the package modlamp as molecules, split without leakage.
 
-Legend: S sequences, L labels, of which some are unknown (NaN).
+Legend: S sequences, L labels, some of which are unknown (NaN).
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from graphbench.errors import BadInput, CorruptData, check_choice, check_range
 
 Labels = Literal["functions", "antimicrobial"]
 _FRACTIONS, _SPLIT_SEED = (0.7, 0.15, 0.15), 0
-_LENGTH = 30  # amino acids: gives molecules as large as those of Peptides-func
+_LENGTH = 30  # amino acids; molecules are then as large as those of Peptides-func
 _ANTIMICROBIAL, _ANTICANCER, _MEMBRANE = range(3)
-#: File -> (label, value) pairs of its class 0 and of its class 1.
+#: Maps a file to (label, value) pairs of its class 0 and its class 1.
 _SOURCES: dict[str, tuple[tuple[tuple[int, int], ...], tuple[tuple[int, int], ...]]] = {
     "AMPvsUniProt.csv": (((_ANTIMICROBIAL, 0),), ((_ANTIMICROBIAL, 1),)),
     "AMPvsTMset.csv": (((_ANTIMICROBIAL, 0), (_MEMBRANE, 1)), ((_ANTIMICROBIAL, 1), (_MEMBRANE, 0))),
@@ -39,24 +39,24 @@ AMINO_ACIDS = frozenset("ACDEFGHIKLMNPQRSTVWY")
 
 
 class AMPPeptides(MoleculeBenchmark):
-    """Natural and designed peptides as graphs of atoms, labelled antimicrobial, anticancer, or part of a membrane.
+    """Natural and designed peptides as graphs of atoms, labelled as antimicrobial, anticancer, or part of a membrane.
 
-    A stand-in for Peptides-func that needs no network: other peptides, three labels instead of ten, and a split without
-    leakage, so scores do not compare with those on Peptides-func. Sequences come from the package modlamp, which
-    collected them from APD3, CancerPPD, UniProt and the protein data bank; RDKit makes linear molecules of them, atoms
-    and bonds get OGB's nine and three columns.
+    This is a stand-in for Peptides-func that needs no network: with other peptides, three labels instead of ten, and a
+    split without leakage, scores are not comparable to those on Peptides-func. Sequences come from the package modlamp,
+    which collected them from APD3, CancerPPD, UniProt and the protein data bank. RDKit turns them into linear
+    molecules; atoms and bonds get OGB's nine and three columns.
 
-    `labels=functions`: the three labels, as far as a peptide's source has them (others are unknown and do not count);
-    scored by average precision (AP). `labels=antimicrobial`: only the file of antimicrobial peptides against UniProt's,
-    two classes, scored by AUROC.
+    `labels=functions`: the three labels, if a peptide's source has them (others are unknown and do not count), scored
+    by average precision (AP). `labels=antimicrobial`: only the file of antimicrobial peptides against UniProt's, two
+    classes, scored by AUROC.
 
     Up to 30 amino acids, the default, molecules have the size of those in Peptides-func: 151 atoms and 306 directed
-    edges on average. A sequence counts once; those with both values of a label are left out. Similar sequences (and
-    chains of them, see `likeness_groups`) are in the same split: 70, 15 and 15% train, validate and test.
+    edges on average. Repeated sequences count once; those with contradictory labels are left out. Similar sequences
+    (and chains of them, see `likeness_groups`) are in the same split: 70% train, 15% validation and 15% test.
 
     Args:
         labels: see above.
-        max_length: amino acids of the longest peptide; None takes all, up to 174 (1,359 atoms).
+        max_length: maximum number of amino acids; None uses all peptides, up to 174 (1,359 atoms).
         options: see `GraphBenchmark`.
     """
 
@@ -106,7 +106,7 @@ class AMPPeptides(MoleculeBenchmark):
         return merge_labels(statements, self.spec.num_targets)
 
     def read(self) -> Mapping[str, GraphTable]:
-        """Make molecules of the sequences, and split them."""
+        """Convert the sequences to molecules, and split them."""
         peptides = self.peptides()
         steps = track(peptides.sequences, f"Molecules of {self.spec.name}", unit="sequences")
         smiles = [sequence_smiles(sequence) for sequence in steps]
@@ -127,7 +127,7 @@ def _packaged(name: str) -> Path:
 
 @dataclass(frozen=True)
 class Peptides:
-    """Distinct sequences, sorted, with labels 0, 1, or NaN `[S, L]`, and sequences with contradictory labels."""
+    """Distinct sorted sequences, with labels 0, 1, or NaN `[S, L]`, and sequences with contradictory labels."""
 
     sequences: tuple[str, ...]
     labels: np.ndarray
@@ -148,7 +148,7 @@ def read_sequences(file: Path) -> list[tuple[str, int]]:
 
 
 def merge_labels(statements: Iterable[tuple[str, int, int]], num_labels: int) -> Peptides:
-    """Merge labels, given as (sequence, number of the label, 0 or 1), of several sources.
+    """Merge labels of several sources, given as (sequence, number of the label, 0 or 1).
 
     Repetitions count once; sequences with contradictory labels are left out.
     """
@@ -160,17 +160,17 @@ def merge_labels(statements: Iterable[tuple[str, int, int]], num_labels: int) ->
             contradictory.add(sequence)
         labels[label] = value
     sequences = sorted(set(merged) - contradictory)
-    # Sorted, so that the split by a seed does not depend on the order of the files.
+    # Sorted, so that the seeded split does not depend on the order of the files.
     stacked = np.array([merged[sequence] for sequence in sequences]).reshape(-1, num_labels)
     return Peptides(tuple(sequences), stacked, tuple(sorted(contradictory)))
 
 
 def likeness_groups(sequences: Sequence[str], word: int = 4, share: float = 0.3) -> np.ndarray:
-    """Group similar sequences, and chains of them: number of the group of each sequence `[S]`.
+    """Group similar sequences, and chains of them; return the group number of each sequence `[S]`.
 
     Two sequences are similar if they share at least `share` of the words (`word` residues in a row) of the one with
-    fewer words. Without insertions, a fraction p of equal residues preserves about p^word of the words: 0.3 of words of
-    4 are about 74% of the residues. Sequences shorter than `word` count as one word.
+    fewer words. Without insertions, a fraction p of equal residues preserves about p^word of the words: 0.3 of the
+    words of 4 corresponds to about 74% of the residues. Sequences shorter than `word` count as one word.
     """
     check_range("word", word, at_least=1, whole=True)
     check_range("share", share, above=0, at_most=1)
@@ -195,14 +195,14 @@ def grouped_split(
 ) -> dict[str, np.ndarray]:
     """Assign whole groups to splits, so that every split gets its fraction of every label's zeros and ones.
 
-    Groups go from the largest to the smallest, equally large ones in random order, to the split that lacks most of the
-    group's labels.
+    Groups are assigned from largest to smallest, those of equal size in random order, each to the split that lacks most
+    of the group's labels.
 
     Args:
         groups: group of each row `[S]`.
         labels: 0, 1 or NaN `[S, L]`.
         fractions: share of each split; they add up to 1.
-        seed: of the order of equally large groups.
+        seed: seed of the order of groups of equal size.
     """
     shares = np.array(list(fractions.values()))
     if len(shares) < 2 or shares.min() <= 0 or abs(shares.sum() - 1) > 1e-6:
@@ -226,7 +226,7 @@ def grouped_split(
 
 
 def sequence_smiles(sequence: str) -> str:
-    """Write the SMILES of a linear peptide of L-amino acids with free ends and without disulphide bridges."""
+    """Return the SMILES of a linear peptide of L-amino acids with free ends and without disulphide bridges."""
     if not sequence or not set(sequence) <= AMINO_ACIDS:
-        raise BadInput(f"{sequence!r} is no sequence of the 20 amino acids ({''.join(sorted(AMINO_ACIDS))}).")
+        raise BadInput(f"{sequence!r} is not made of the 20 amino acids ({''.join(sorted(AMINO_ACIDS))}).")
     return Chem.MolToSmiles(Chem.MolFromSequence(sequence))

@@ -53,7 +53,7 @@ Split = Literal["standard", "electric-flow"]
 Constants = Literal["train", "zinc-full"]
 FeatureColumns = Literal["ogb", "types"]
 
-#: Split -> number of train, validation and test molecules.
+#: Maps a split to the numbers of train, validation and test molecules.
 _SIZES: dict[Split, tuple[int, int, int]] = {
     "standard": (110_000, 10_000, 10_831),
     "electric-flow": (20_000, 2_000, 100_000),
@@ -66,7 +66,7 @@ _SOURCES: dict[Source, str] = {
 
 
 class QM9Source(MoleculeBenchmark):
-    """Base of the sets made of QM9's molecules: fetches and reads their source, see `QM9`."""
+    """Base of data sets of QM9's molecules: fetches and reads their source, see `QM9`."""
 
     def __init__(self, source: Source, **options: Any) -> None:
         super().__init__(**options)
@@ -79,7 +79,7 @@ class QM9Source(MoleculeBenchmark):
         """Values to compute for every molecule."""
 
     def source_key(self) -> dict[str, Any]:
-        """Return the addresses or checksums of the files, which a prepared store does not need, and RDKit's version."""
+        """Return the addresses or checksums of the files, not needed for a prepared store, and RDKit's version."""
         files = list(addresses()) if self.source == "pyg" else list(PACK_FILES.values())
         return {"source": self.source, "files": files, "rdkit": rdBase.rdkitVersion}
 
@@ -105,7 +105,7 @@ class QM9Source(MoleculeBenchmark):
         return structures
 
     def table(self, rows: QM9Rows, structures: Structures) -> GraphTable:
-        """Make graphs of all molecules with names, SMILES and, by the recipe, positions."""
+        """Build graphs of all molecules with names, SMILES and, if in the recipe, positions."""
         table = with_text(to_table(structures.arrays), {"smiles": structures.smiles, "id": rows.names})
         if not self.recipe.positions:
             return table
@@ -113,12 +113,12 @@ class QM9Source(MoleculeBenchmark):
 
 
 class QM9(QM9Source):
-    """Small molecules of up to nine C, N, O and F atoms: a quantum-chemical property, or penalised logP.
+    """Small molecules of up to nine C, N, O and F atoms, with a quantum-chemical property or penalised logP.
 
     Atoms and bonds have OGB's nine and three columns, or with `features=types` one column each: 15 types of heavy atoms
-    and Kekulé bonds, as many as in "Graph Transformers Dream of Electric Flow" (about its list see
+    and Kekulé bonds, as many as in "Graph Transformers Dream of Electric Flow" (for its list see
     `chemistry.vocabulary.QM9_ATOM_TYPES`). Properties are those of Ramakrishnan et al. (B3LYP/6-31G(2df,p)) without the
-    3,054 molecules whose geometry does not fit their formula. All energies are in eV, and targets have the names of
+    3,054 molecules whose geometry does not match their formula. All energies are in eV, and targets are named as in
     PyG: mu, alpha, homo, lumo, gap, r2, zpve, u0, u298, h298, g298, cv, the atomisation energies u0_atom, u298_atom,
     h298_atom and g298_atom, and rotational_a, _b and _c.
 
@@ -126,25 +126,25 @@ class QM9(QM9Source):
 
     `pyg`: the raw files that PyG fetches, `gdb9.sdf`, `gdb9.sdf.csv` and `uncharacterized.txt` in `root`/QM9/raw.
     `qm9pack`: the same molecules from the files of the package qm9pack, without a network. Bonds are those of its
-    SMILES. Atomisation energies are total energies less those of free atoms.
+    SMILES. Atomisation energies are total energies minus those of free atoms.
 
     `target=constrained_solubility` is the penalised logP of "Graph Transformers Dream of Electric Flow" (arXiv
-    2410.16699), of which only sizes of the split and loss are published: logP - SA - ring penalty, each minus its mean
-    and divided by its standard deviation. `split=standard` has the sizes of SchNet and DimeNet, 110,000 / 10,000 /
-    10,831; `electric-flow` takes 20,000 / 2,000 / 100,000 and drops 8,831. Both cut one permutation by `split_seed`:
-    sizes are published, rows are not.
+    2410.16699), for which only split sizes and loss are published: logP - SA - ring penalty, each minus its mean and
+    divided by its standard deviation. `split=standard` has the sizes of SchNet and DimeNet, 110,000 / 10,000 / 10,831;
+    `electric-flow` uses 20,000 / 2,000 / 100,000 and drops 8,831. Both cut one permutation by `split_seed`, since sizes
+    are published, but rows are not.
 
     Args:
-        target: a physical target, several of them, or `constrained_solubility` alone.
-        source: of the molecules, see above.
-        hydrogens: hydrogens are nodes; otherwise a column has their number (with `features=types`, of charged atoms).
-        positions: every node has its coordinates in Angstrom.
+        target: one or several physical targets, or only `constrained_solubility`.
+        source: source of the molecules, see above.
+        hydrogens: make hydrogens nodes; otherwise a column has their number (with `features=types`, for charged atoms).
+        positions: give every node its coordinates in Angstrom.
         split: `standard` or `electric-flow`; by default the usual one for the target.
-        split_seed: of the permutation.
+        split_seed: seed of the permutation.
         constants: means and deviations of constrained solubility: over the training molecules (default) or those of
             ZINC (`zinc-full`).
         features: `ogb`, or `types`, for heavy atoms only (`hydrogens=False`). All molecules of qm9pack have types; the
-            files of `pyg` were not tried, and one error names the molecules that have none.
+            files of `pyg` were not tested, and an error names the molecules without types.
         options: see `GraphBenchmark`.
     """
 
@@ -167,7 +167,7 @@ class QM9(QM9Source):
         check_choice("constants", constants, (None, *get_args(Constants)))
         check_choice("features", features, get_args(FeatureColumns))
         if features == "types" and hydrogens:
-            raise BadInput("features=types names heavy atoms alone: set hydrogens=false, or take features=ogb.")
+            raise BadInput("features=types names only heavy atoms: set hydrogens=false, or take features=ogb.")
         self.targets = (target,) if isinstance(target, str) else tuple(target)
         self.computed = self.targets == (CONSTRAINED_SOLUBILITY,)
         if not self.computed:
@@ -209,7 +209,7 @@ class QM9(QM9Source):
         return StructureRecipe(self.hydrogens, self.positions, terms=self.computed, features=features)
 
     def input_reader(self) -> Reader:
-        """Return a reader of SMILES like those of qm9pack; `BadInput` if training graphs came from structures."""
+        """Return a reader of SMILES like those of qm9pack; raise `BadInput` if training graphs came from structures."""
         if self.positions:
             raise BadInput("QM9 cannot read new inputs with positions=true: a SMILES has no coordinates.")
         if self.source == "pyg":
@@ -220,7 +220,7 @@ class QM9(QM9Source):
         return partial(read_texts, self.recipe)
 
     def source_key(self) -> dict[str, Any]:
-        """Return the source, and every option that changes graphs, targets or split."""
+        """Return the source, and every option that changes graphs, targets or the split."""
         key = super().source_key() | {"hydrogens": self.hydrogens, "positions": self.positions}
         if self.features != "ogb":  # keeps the key of earlier stores
             key["features"] = self.features
@@ -255,15 +255,15 @@ class QM9(QM9Source):
 
 
 class QM9Contacts(QM9Source):
-    """Atoms of QM9's molecules that touch in space though five bonds or more apart: a stand-in for PCQM-Contact.
+    """Atoms of QM9's molecules in contact in space although five or more bonds apart: a stand-in for PCQM-Contact.
 
-    PCQM-Contact (`PCQMContact`) has other and larger molecules, so scores do not compare. The rule is the same: a pair
-    of atoms, hydrogens included, is in contact if it is closer than 3.5 Angstrom and at least five bonds apart;
-    molecules without a contact are left out. As there, 90, 5 and 5% of the rest train, validate and test, by a
-    permutation of seed 42. Geometries are those of B3LYP/6-31G(2df,p). A batch holds each pair once, the smaller number
-    first, as `contact_index [num_pairs, 2]`; training samples wrong partners, evaluation ranks the true one among all
-    atoms of the molecule (`graphbench.training.tasks.link_ranking`). Positions, which imply the contacts, are not in
-    the batch.
+    PCQM-Contact (`PCQMContact`) has other and larger molecules, so scores are not comparable. The rule is the same: a
+    pair of atoms, including hydrogens, is in contact if it is closer than 3.5 Angstrom and at least five bonds apart;
+    molecules without a contact are left out. As in PCQM-Contact, the rest is split 90, 5 and 5% into train, validation
+    and test, by a permutation with seed 42. Geometries are those of B3LYP/6-31G(2df,p). A batch has each pair once,
+    with the smaller number first, as `contact_index [num_pairs, 2]`. Training samples wrong partners; evaluation ranks
+    the true one among all atoms of the molecule (`graphbench.training.tasks.link_ranking`). Positions, which imply the
+    contacts, are not in the batch.
 
     Args:
         source: `qm9pack`, without a network, or `pyg`, see `QM9`.
@@ -298,7 +298,7 @@ class QM9Contacts(QM9Source):
 
 
 def contact_split(num_contacts: np.ndarray) -> dict[str, np.ndarray]:
-    """Split the molecules with a contact, given their numbers, by a permutation of seed 42 into 90, 5 and 5%."""
+    """Split the molecules with a contact, by a permutation with seed 42, into 90, 5 and 5%."""
     rows = np.flatnonzero(num_contacts)
     shuffled = rows[permutation(len(rows), 42)]
     held = len(rows) // 20

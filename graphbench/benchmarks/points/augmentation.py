@@ -13,13 +13,13 @@ from torch import Tensor
 from graphbench.contracts import GraphBatch
 from graphbench.errors import BadInput, check_choice, check_range
 
-#: Largest angle of a tilt and largest noise of a coordinate, in deviations, as in PointNet++ and PointNet.
+#: Maximum tilt angle and maximum noise of a coordinate, in deviations, as in PointNet++ and PointNet.
 _MAX_TILT, _MAX_NOISE = 3.0, 5.0
 
 
 @dataclass(frozen=True)
 class Augmentation:
-    """Random changes of the clouds of a batch, in the order of `apply`; options as in `PointCloudBenchmark`.
+    """Random changes of the clouds of a batch, in the order of `apply`, with options as in `PointCloudBenchmark`.
 
     Examples:
         >>> Augmentation(scaling=(0.8, 1.25), max_shift=0.1).options()["max_shift"]
@@ -87,7 +87,7 @@ def _signed(rows: int, columns: int, generator: torch.Generator) -> Tensor:
 
 
 def _normal(shape: tuple[int, ...], most: float, generator: torch.Generator) -> Tensor:
-    """Sample normal numbers of deviation 1, clamped at `most`."""
+    """Sample normal numbers with deviation 1, clamped at `most`."""
     return torch.randn(shape, generator=generator, device=generator.device).clamp(-most, most)
 
 
@@ -107,7 +107,7 @@ def rotate_clouds(batch: GraphBatch, rotations: Tensor) -> None:
 
 
 def drop_points(batch: GraphBatch, columns: Sequence[str], most: float, generator: torch.Generator) -> None:
-    """Replace a share of the points of each cloud by its first one, in place; sizes do not change.
+    """Replace a share of the points of each cloud by its first point in place; sizes do not change.
 
     The share of a cloud is uniform between 0 and `most`, and each of its points is dropped with that probability (Qi et
     al., "PointNet++", NeurIPS 2017, section 3.3, as in its code).
@@ -156,7 +156,7 @@ def random_rotations(count: int, generator: torch.Generator) -> Tensor:
 
 
 def random_turns(count: int, generator: torch.Generator, axis: int = 2) -> Tensor:
-    """Sample rotations about one axis by uniform angles: `[count, 3, 3]`, float32, on the generator's device."""
+    """Sample rotations about one axis with uniform angles: `[count, 3, 3]`, float32, on the generator's device."""
     return turns_by(2 * torch.pi * torch.rand(count, generator=generator, device=generator.device), axis)
 
 

@@ -1,4 +1,4 @@
-"""Base class of the point clouds: samples, scales and rotates stored points on the training device."""
+"""Base class of point clouds that samples, scales and rotates stored points on the training device."""
 
 from __future__ import annotations
 
@@ -23,43 +23,43 @@ Rotations = Literal["none", "z/z", "z/SO(3)", "SO(3)/SO(3)"]
 Unit = Literal["radius", "deviation"]
 #: Column with the rotation of each cloud in evaluation.
 ROTATION = "rotation"
-#: Column of a user's clouds whose points are all used, however many they are.
+#: Column of a user's clouds whose points are all used, whatever their number.
 WHOLE = "whole"
 
 
 class PointCloudBenchmark(GraphBenchmark):
     """Base of benchmarks whose graphs are point clouds: `pos [num_nodes, 3]`, normals `x_dense`, no edges.
 
-    Stored clouds are centred and of radius 1. After a batch has reached the training device:
+    Stored clouds are centred and have radius 1. After a batch has reached the training device:
 
-    * clouds get `num_points` points if more or fewer are stored: in training sampled at random without replacement,
-      and a smaller cloud repeats its points; in evaluation the first ones, and a smaller cloud keeps its size;
+    * clouds get `num_points` points if more or fewer are stored: in training they are sampled without replacement,
+      and a smaller cloud repeats its points; in evaluation they are the first ones, and a smaller cloud keeps its size;
     * with `unit: deviation`, coordinates are divided by the root mean square over the whole cloud;
     * in training, a share of points, sampled uniformly from 0 to `point_dropout` for each cloud, becomes its first
       point; every cloud is turned about the upright axis by up to `max_turn` degrees, either way, and about all three
       axes by normal angles of deviation `tilt`, at most three deviations; it is scaled by a factor sampled uniformly
       from `scaling`, with `scale_axes` by one for each axis, and moved along each axis by up to `max_shift`; and every
       coordinate of every point gets normal noise of deviation `jitter`, at most five deviations;
-    * clouds are rotated as `rotations` says.
+    * clouds are rotated according to `rotations`.
 
     Normals are rotated with their points, and stay normal to the surface if axes are scaled.
 
-    Random numbers in training depend on (seed, epoch, first cloud of the batch) alone, and on the kind of device, so a
-    resumed run samples as an uninterrupted one. A cloud's rotation in evaluation depends on `rotation_seed`, its split
-    and its number alone.
+    Random numbers in training depend only on (seed, epoch, first cloud of the batch) and the kind of device, so a
+    resumed run samples the same as an uninterrupted one. A cloud's rotation in evaluation depends only on
+    `rotation_seed`, its split and its number.
 
     Args:
         num_points: points per cloud.
         rotations: training / evaluation: `none`, `z/z`, `z/SO(3)` or `SO(3)/SO(3)`; z is the upright axis of the data,
             SO(3) all rotations.
         scaling: range of the random scale in training; (1, 1) for none.
-        rotation_seed: of the rotations in evaluation.
-        scale_axes: scale each axis by another random factor.
-        max_turn: largest angle of the random turn before the scale in training, in degrees; 0 for none.
+        rotation_seed: seed of the rotations in evaluation.
+        scale_axes: scale each axis by a separate random factor.
+        max_turn: maximum angle of the random turn before scaling in training, in degrees; 0 for none.
         unit: unit of length before that: the `radius` of a cloud, or the `deviation` of its coordinates.
-        max_shift: largest random shift along each axis in training, in the unit of stored clouds; 0 for none.
+        max_shift: maximum random shift along each axis in training, in the unit of stored clouds; 0 for none.
         jitter: deviation of the noise of coordinates in training, in the same unit; 0 for none.
-        point_dropout: largest share of points that training drops, below 1; 0 for none.
+        point_dropout: maximum share of points that training drops, below 1; 0 for none.
         tilt: deviation of the random angle about each axis in training, in degrees; 0 for none.
         options: see `GraphBenchmark`.
     """
@@ -103,12 +103,12 @@ class PointCloudBenchmark(GraphBenchmark):
         self.rotation_seed = rotation_seed
 
     def open_tables(self) -> None:
-        """Open the store; every cloud gets its rotation in evaluation."""
+        """Open the store; add each cloud's rotation in evaluation."""
         super().open_tables()
         if self.encodings and any(bool((t.num_nodes != self.num_points).any()) for t in self.tables.values()):
             names = ", ".join(encoding.name for encoding in self.encodings)
             raise BadInput(
-                f"{self.spec.name} samples {self.num_points} points anew from larger clouds, so encodings cannot be "
+                f"{self.spec.name} resamples {self.num_points} points from larger clouds, so encodings cannot be "
                 f"computed in advance; the model needs {names}."
             )
         if self.rotations == "none":
@@ -124,15 +124,15 @@ class PointCloudBenchmark(GraphBenchmark):
         return random_turns(count, generator, self.upright) if kind == "z" else random_rotations(count, generator)
 
     def batch_options(self) -> dict[str, Any]:
-        """Return the options that sample, scale and rotate points, beside those of every benchmark."""
+        """Return the options that sample, scale and rotate points, in addition to those of every benchmark."""
         names = ("num_points", "rotations", "rotation_seed", "unit")
         return super().batch_options() | {name: getattr(self, name) for name in names} | self.augmentation.options()
 
     def _precomputed(self) -> None:
-        """Points are sampled after the transfer, so nothing that was computed before it would hold."""
+        """Return None: points are sampled after the transfer, so nothing computed before it would be valid."""
 
     def on_before_batch_transfer(self, batch: GraphBatch, dataloader_idx: int) -> GraphBatch:
-        """Choose the seed of the augmentation before the transfer: its inputs are read without a host-device sync."""
+        """Choose the augmentation seed before the transfer, where reading its inputs needs no host-device sync."""
         if self.trainer is not None and self.trainer.training:
             epoch, first = self.trainer.current_epoch, int(batch.graph_id[0])
             batch.augmentation_seed = _seed(self.sampling_seed(), epoch, first)
@@ -147,7 +147,7 @@ class PointCloudBenchmark(GraphBenchmark):
         return self.transform(batch, generator)
 
     def transform(self, batch: GraphBatch, generator: torch.Generator | None = None) -> GraphBatch:
-        """Sample points of a batch, in place; for training, a generator on its device augments and rotates them."""
+        """Sample points of a batch in place; for training, augment and rotate them with a generator on its device."""
         columns = ["pos", "x_dense", *(["x"] if self.spec.node.vocabularies else [])]
         columns += ["y"] if self.spec.level == "node" else []
         if WHOLE in batch:
@@ -181,25 +181,25 @@ def in_deviations(pos: Tensor, owner: Tensor, num_clouds: int) -> Tensor:
 
 
 def _seed(*parts: int) -> int:
-    """Combine seeds into one, equally on every machine."""
+    """Combine seeds into one, with the same result on every machine."""
     return int.from_bytes(hashlib.sha256(repr(parts).encode()).digest()[:7], "big")
 
 
 def sample_points(
     batch: GraphBatch, columns: Sequence[str], num_points: int, generator: torch.Generator | None
 ) -> None:
-    """Give every cloud of a batch `num_points` points, in place; nothing changes if all have them.
+    """Give every cloud of a batch `num_points` points in place; if all have them, nothing changes.
 
     A generator on the batch's device samples them without replacement, and a smaller cloud repeats its points. Without
-    one they are the first, and a smaller cloud keeps its size: a repeated point would be its own neighbour, which
-    changes the prediction.
+    a generator they are the first points, and a smaller cloud keeps its size, because a repeated point would be its own
+    neighbour and change the prediction.
     """
     equal = batch.num_nodes == batch.num_graphs * batch.max_nodes
     if (batch.max_nodes == num_points and equal) or (generator is None and batch.max_nodes <= num_points):
         return
     sizes, device = batch.ptr.diff(), batch.pos.device
     rows = torch.arange(batch.num_nodes, device=device)
-    if generator is None and not equal:  # a host-device sync, as in models of clouds of several sizes
+    if generator is None and not equal:  # a host-device sync, as in models for clouds of several sizes
         chosen = (rows - batch.ptr[batch.batch] < num_points).nonzero().squeeze(1)
         batch.batch = batch.batch[chosen]
         batch.ptr = torch.cat([batch.ptr[:1], sizes.clamp(max=num_points).cumsum(0)])
@@ -221,7 +221,7 @@ def sample_points(
 def cloud_table(
     points: Sequence[np.ndarray] | np.ndarray, normals: Sequence[np.ndarray] | np.ndarray, labels: np.ndarray | None
 ) -> GraphTable:
-    """Make a table of clouds `[points, 3]` of any sizes, in half precision, with their classes if known."""
+    """Create a table of clouds `[points, 3]` of any sizes, in half precision, with their classes if known."""
     columns = {"pos": (_rows(points), NODE), "x_dense": (_rows(normals), NODE)}
     if labels is not None:
         columns["y"] = torch.from_numpy(labels)[:, None], GRAPH

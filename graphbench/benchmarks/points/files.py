@@ -1,4 +1,4 @@
-"""Read files of a published set from its zip archive or its unpacked folder."""
+"""Read files of a published data set from its zip archive or its unpacked folder."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from graphbench.errors import CorruptData, MissingData
 
 @dataclass(frozen=True)
 class Files:
-    """Files below one folder, on disk or in an archive; other processes unpickle it and open the archive again.
+    """Files below one folder, on disk or in an archive; can be pickled, since each process opens the archive itself.
 
     `prefix` is the folder inside the archive; None if `path` is a folder.
     """
@@ -46,7 +46,7 @@ class Files:
 
 
 def bytes_of_name(name: str) -> bytes:
-    r"""Encode a file's name for a seed, equally on every system, even if it is not UTF-8.
+    r"""Encode a file's name for a seed, with the same result on every system, even if it is not UTF-8.
 
     Examples:
         >>> bytes_of_name("\u00e9"), len(bytes_of_name("b\udcffad"))
@@ -56,7 +56,7 @@ def bytes_of_name(name: str) -> bytes:
 
 
 def shown_name(text: str) -> str:
-    r"""Return a text with a file's name in printable form: bytes that are not UTF-8 become escapes.
+    r"""Return a text with a file's name in printable form, where bytes that are not UTF-8 become escapes.
 
     Examples:
         >>> print(shown_name("b\udcffad.xyz"))
@@ -66,7 +66,7 @@ def shown_name(text: str) -> str:
 
 
 def find_files(folder: Path, archive: str, prefix: str, marker: str) -> Files | None:
-    """Find a set below `folder`, unpacked (its folder has a `marker`) or as an archive with the folder `prefix`."""
+    """Find a data set below `folder`, unpacked (its folder has a `marker`) or as an archive with folder `prefix`."""
     for place in (folder / prefix, folder / "raw", folder):
         if (place / marker).exists():
             return Files(place)

@@ -29,18 +29,18 @@ TEXTS = (".xyz", ".txt", ".csv", ".pts")
 SUFFIXES = (MESH, ARRAY, *TEXTS)
 _COLUMNS = 6  # x y z and the normal
 _NAMES = ("x", "y", "z", "nx", "ny", "nz")
-_LENGTHS = (0.9, 1.1)  # mean length of normals, unlike that of colours or angles
+_LENGTHS = (0.9, 1.1)  # accepted mean length of normals, unlike that of colours or angles
 _LARGEST = float(np.finfo(np.float16).max)  # stored in half precision
 _REAL = "iuf"  # kinds of dtypes of real numbers
 _NUMPY = b"\x93NUMPY"
-#: Errors of NumPy on files that are cut short, altered, or no arrays.
+#: Errors of NumPy on files that are truncated, altered, or not arrays.
 _BAD_ARRAY = (ValueError, TypeError, EOFError, OverflowError, SyntaxError, RecursionError, tokenize.TokenError)
 _SIZE = 256  # clouds per part: six megabytes of 1,024 points
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """Most points of a cloud, points `stored` of a mesh (evaluation takes the first), and their seed."""
+    """Maximum points of a cloud, points `stored` of a mesh (evaluation uses the first ones), and their seed."""
 
     num_points: int
     stored: int
@@ -48,7 +48,7 @@ class Sampling:
 
 
 class ShapeInput(PointCloudBenchmark):
-    """Base of benchmarks that classify whole shapes, and read new ones as those of training, without `rotations`."""
+    """Base of benchmarks that classify whole shapes, and read new shapes as in training, but without `rotations`."""
 
     python_input: ClassVar[str] = "arrays [points, 6], x y z and the normal of each point"
 
@@ -59,9 +59,9 @@ class ShapeInput(PointCloudBenchmark):
     def read_input(self, source: str, column: str | None = None, size: int = _SIZE) -> Iterator[InputPart]:
         """Read clouds from the files in a folder and its subfolders, or from one file, in the order of their paths.
 
-        Points of a mesh (`.off`) are sampled by area. A file of points has six numbers for each, x y z and the normal
-        of length 1: an array of NumPy `[points, 6]` (`.npy`), or a line each (`.xyz`, `.txt`, `.csv`, `.pts`),
-        separated by blanks or commas; a header may name the columns in another order, see `read_points`. Larger clouds
+        Points of a mesh (`.off`) are sampled by area. A file of points has six numbers per point, x y z and the normal
+        of length 1: a NumPy array `[points, 6]` (`.npy`), or one line per point (`.xyz`, `.txt`, `.csv`, `.pts`),
+        separated by blanks or commas; a header may name the columns in another order, see `read_points`. Clouds larger
         than the benchmark's are sampled; a smaller cloud keeps its size. A file has no `column`.
         """
         if column is not None:
@@ -114,14 +114,14 @@ def _read_array(sampling: Sampling, job: tuple[int, np.ndarray]) -> Outcome:
 
 
 def read_points(file: Path) -> np.ndarray:
-    """Read the numbers of NumPy's array or of a text, a row for each point.
+    """Read the numbers of a NumPy array or of a text, one row per point.
 
-    The first line of a text may be a header. Where that has the names x, y, z, nx, ny and nz, their columns are taken
-    in this order, wherever they stand.
+    The first line of a text may be a header. If it has the names x, y, z, nx, ny and nz, their columns are used in this
+    order, wherever they are.
 
     Raises:
-        BadInput: the header names x, y and z, but not all of these, and not in their places.
-        CorruptData: the file holds no table of numbers.
+        BadInput: the header names x, y and z, but not all of these names, and not in their places.
+        CorruptData: the file is not a table of numbers.
     """
     try:
         return _array(file) if file.suffix.lower() == ARRAY else _table(file.read_text(encoding="utf-8-sig"))
@@ -134,9 +134,9 @@ def read_points(file: Path) -> np.ndarray:
 
 def _array(file: Path) -> np.ndarray:
     with file.open("rb") as stream:
-        if stream.read(len(_NUMPY)) != _NUMPY:  # np.load would read an .npz of that name, too
+        if stream.read(len(_NUMPY)) != _NUMPY:  # np.load would also read an .npz of that name
             raise ValueError("it is not in NumPy's format")
-    # A map first: of a size that a damaged header announces nothing is allocated.
+    # Map the file first, so that a wrong size in a damaged header allocates nothing.
     with np.errstate(over="ignore"):
         return np.array(np.load(file, mmap_mode="r", allow_pickle=False))
 
@@ -149,7 +149,7 @@ def _table(text: str) -> np.ndarray:
     header = not any(map(_is_number, words))
     columns = _columns(words) if header else None
     with warnings.catch_warnings():
-        warnings.simplefilter("error", UserWarning)  # NumPy only warns of a text without numbers
+        warnings.simplefilter("error", UserWarning)  # NumPy only warns about a text without numbers
         try:
             values = np.loadtxt(io.StringIO(text), delimiter=separator, skiprows=int(header), usecols=columns, ndmin=2)
         except UserWarning as warning:
@@ -158,11 +158,11 @@ def _table(text: str) -> np.ndarray:
 
 
 def _columns(header: Sequence[str]) -> list[int] | None:
-    """Return where the columns x, y, z and of the normal stand; None if the header does not name them."""
+    """Return the positions of the columns x, y, z and of the normal; None if the header does not name them."""
     if set(_NAMES) <= set(header):
         return [header.index(name) for name in _NAMES]
     misplaced = any(name in _NAMES and name != right for name, right in zip_longest(header, _NAMES))
-    if misplaced and set(_NAMES[:3]) <= set(header):  # else a remark in words
+    if misplaced and set(_NAMES[:3]) <= set(header):  # else the header is a remark in words
         raise BadInput(f"the header is {' '.join(header)}; expected {' '.join(_NAMES)}, in any order, or none of them")
     return None
 
@@ -176,9 +176,9 @@ def _is_number(word: str) -> bool:
 
 
 def cloud_of_points(values: np.ndarray, name: str, sampling: Sampling) -> tuple[np.ndarray, np.ndarray]:
-    """Return points and normals `[points, 3]` as the benchmark stores them: centred and of radius 1, float16.
+    """Return points and normals `[points, 3]` as the benchmark stores them: centred, with radius 1, float16.
 
-    Larger clouds are sampled with the shape's name as a seed.
+    Larger clouds are sampled with the shape's name as seed.
 
     Examples:
         >>> corners = np.array([[0, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 1.0]])
@@ -195,7 +195,7 @@ def cloud_of_points(values: np.ndarray, name: str, sampling: Sampling) -> tuple[
 
 
 def checked_points(values: np.ndarray) -> Floats:
-    """Check points with normals `[points, 6]`, and return them in float64; `BadInput` says what else they are."""
+    """Check points with normals `[points, 6]`, and return them in float64; `BadInput` describes other values."""
     if values.ndim != 2 or values.shape[1] != _COLUMNS or values.dtype.kind not in _REAL:
         raise BadInput(
             f"there are {_describe(values)} instead of six numbers for each point (x y z and the normal, which the "
@@ -209,7 +209,7 @@ def checked_points(values: np.ndarray) -> Floats:
     if not np.isfinite(values).all():
         raise BadInput("a point or normal is not finite")
     if not _LENGTHS[0] <= lengths.mean() <= _LENGTHS[1] or lengths.max() > _LARGEST:
-        raise BadInput(f"columns 4 to 6 are no normals of length 1: they have {lengths.mean():.4g} on average")
+        raise BadInput(f"columns 4 to 6 are not unit normals: their mean length is {lengths.mean():.4g}")
     if (values[:, :3] == values[0, :3]).all():
         raise BadInput(f"all {len(values):,} points are equal, which is no shape")
     return values

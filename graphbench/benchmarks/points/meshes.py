@@ -15,7 +15,7 @@ from graphbench.benchmarks.points.files import Files, bytes_of_name
 from graphbench.errors import CorruptData
 
 Floats = npt.NDArray[np.floating[Any]]
-#: Radius over the largest coordinate below which all points of a cloud are equal up to rounding errors.
+#: Ratio of radius to largest coordinate below which all points of a cloud are equal up to rounding errors.
 _ROUNDING = 1e-12
 
 
@@ -40,7 +40,7 @@ class MeshChunk:
 
 
 def clouds_of_meshes(chunk: MeshChunk) -> Clouds:
-    """Sample points uniformly by area, with the normals of their triangles; centred and of radius 1, float16."""
+    """Sample points uniformly by area, with the normals of their triangles; centred, with radius 1, float16."""
     points, normals = [], []
     for name, content in zip(chunk.names, chunk.files.read(chunk.names), strict=True):
         corners = of_size_one(parse_off(content, name).reshape(-1, 3)).reshape(-1, 3, 3)
@@ -57,9 +57,9 @@ def clouds_of_meshes(chunk: MeshChunk) -> Clouds:
 def parse_off(content: bytes, name: str) -> Floats:
     """Parse the corners of all triangles of a mesh `[T, 3, 3]`; faces with more corners become fans of triangles.
 
-    The file holds "OFF", the numbers of vertices, faces and edges, three numbers per vertex, and for each face the
+    The file contains "OFF", the numbers of vertices, faces and edges, three numbers per vertex, and for each face the
     number of its corners and their vertices (from 0). In many of ModelNet's files the first two lines are joined
-    ("OFF490 ..."). After its corners the line of a face may have a colour, which is skipped.
+    ("OFF490 ..."). The line of a face may have a colour after its corners, which is skipped.
     """
     if content[:3] != b"OFF":
         raise CorruptData(f"{name} is not in OFF format: it begins with {content[:8]!r}.")
@@ -69,7 +69,7 @@ def parse_off(content: bytes, name: str) -> Floats:
         raise CorruptData(f"{name} ends before its vertices and faces do. Fetch it again.")
     if not (np.isfinite(counts).all() and (counts >= 1).all() and (counts % 1 == 0).all()):
         raise CorruptData(f"{name} has {counts[0]:g} vertices and {counts[1]:g} faces; a mesh has some of each.")
-    # As floats, before they become sizes of arrays: a damaged file may announce 1e300 vertices.
+    # Compare as floats, before they become array sizes: a damaged file may announce 1e300 vertices.
     if 3 + 3 * counts[0] + counts[1] > len(numbers):
         raise CorruptData(f"{name} ends before its vertices and faces do. Fetch it again.")
     num_vertices, num_faces = int(counts[0]), int(counts[1])
@@ -88,11 +88,11 @@ def parse_off(content: bytes, name: str) -> Floats:
 def parse_numbers(content: bytes, name: str) -> Floats:
     """Parse all numbers of a text, separated by blanks or line ends."""
     with warnings.catch_warnings():
-        warnings.simplefilter("error", DeprecationWarning)  # NumPy 1 and 2 warn if they stopped early
+        warnings.simplefilter("error", DeprecationWarning)  # NumPy 1 and 2 warn if they stop early
         try:
             return np.fromstring(content, dtype=np.float64, sep=" ")
         except (ValueError, DeprecationWarning) as error:
-            raise CorruptData(f"{name} holds something that is no number. Fetch it again.") from error
+            raise CorruptData(f"{name} holds text that is not a number. Fetch it again.") from error
 
 
 def _lines_after(lines: list[bytes], count: int, name: str) -> Iterator[list[float]]:
@@ -106,12 +106,12 @@ def _lines_after(lines: list[bytes], count: int, name: str) -> Iterator[list[flo
             try:
                 yield [float(word) for word in words]
             except ValueError as error:
-                raise CorruptData(f"{name} holds something that is no number. Fetch it again.") from error
+                raise CorruptData(f"{name} holds text that is not a number. Fetch it again.") from error
         left = max(0, left - len(words))
 
 
 def _fans(lines: Iterator[list[float]], num_faces: int, name: str) -> Floats:
-    """Return the vertices of all triangles `[T, 3]`, given the lines of the faces, one or several for each."""
+    """Return the vertices of all triangles `[T, 3]`, given the lines of the faces, one or several per face."""
     triangles: list[tuple[float, float, float]] = []
     for _ in range(num_faces):
         face: list[float] = []
@@ -136,7 +136,7 @@ def sample_surfaces(
     A triangle is chosen in proportion to its area; a point in it is `a + (1 - sqrt(r1)) (b - a) + sqrt(r1) r2 (c - a)`
     with r1 and r2 uniform on 0 to 1 (Osada et al., "Shape Distributions", 2002). `corners` of all triangles `[T, 3, 3]`
     are counter-clockwise as seen from outside; `owner` has the surface of each `[T]`, ascending, and every number from
-    0 must own a triangle with an area.
+    0 must own a triangle with nonzero area.
 
     Returns:
         Points `[S, count, 3]`, unit normals `[S, count, 3]`, and the triangle of each `[S, count]`.
@@ -145,11 +145,11 @@ def sample_surfaces(
     normal = np.cross(b - a, c - a)
     double_area = np.linalg.norm(normal, axis=1)
     first = np.flatnonzero(np.diff(owner, prepend=-1))
-    below = np.concatenate([[0.0], double_area.cumsum()])  # area of all triangles before one
+    below = np.concatenate([[0.0], double_area.cumsum()])  # total area of the triangles before each one
     start, stop = below[first], below[np.append(first[1:], len(owner))]
     target = start[:, None] + (stop - start)[:, None] * generator.random_sample((len(first), count))
     last = np.append(first[1:], len(owner)) - 1
-    # Clipped: rounding of the running sum may put a target into the triangle of a neighbouring surface.
+    # Clip, since rounding of the running sum may put a target into a triangle of a neighbouring surface.
     chosen = np.clip(np.searchsorted(below, target, side="right") - 1, first[:, None], last[:, None])
     root = np.sqrt(generator.random_sample((len(first), count, 1)))
     other = generator.random_sample((len(first), count, 1))
@@ -158,9 +158,9 @@ def sample_surfaces(
 
 
 def of_size_one(points: Floats) -> Floats:
-    """Divide clouds `[..., count, 3]` by a power of two each, so that the largest coordinate is between 1/2 and 1.
+    """Divide each cloud `[..., count, 3]` by a power of two, so that the largest coordinate is between 1/2 and 1.
 
-    Their squares neither overflow nor underflow, and no digit changes.
+    Squares then neither overflow nor underflow, and no digit changes.
 
     Examples:
         >>> of_size_one(np.array([[3e200, 0.0, -6e200]])).round(4).tolist()

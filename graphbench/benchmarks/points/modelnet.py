@@ -21,28 +21,28 @@ from graphbench.errors import CorruptData, MissingData, check_range
 
 ADDRESS = "https://modelnet.cs.princeton.edu/ModelNet40.zip"
 ARCHIVE, FOLDER = "ModelNet40.zip", "ModelNet40"
-_CHUNK = 16  # meshes a job; a mesh has 20,000 faces on average, the largest more than a million
+_CHUNK = 16  # meshes per job; a mesh has 20,000 faces on average, the largest one more than a million
 
 
 class ModelNet40(ShapeInput):
     """12,311 meshes of 40 classes of objects as clouds of 1,024 points with normals.
 
-    Points are sampled uniformly by area, once ("3D ShapeNets", Wu et al., CVPR 2015; so in SFT, appendix D.1). With
-    `resample` above 1, that many times `num_points` are stored, and each training step samples `num_points` of them
-    anew; evaluation takes the first. A normal is that of its face, which may point inwards: the published meshes are
-    wound both ways. z is upright.
+    Points are sampled once, uniformly by area ("3D ShapeNets", Wu et al., CVPR 2015; as in SFT, appendix D.1). With
+    `resample` above 1, that many times `num_points` are stored, and each training step samples a new set of
+    `num_points`; evaluation uses the first ones. A normal is that of its face and may point inwards, since the
+    published meshes are wound both ways. z is upright.
 
-    The data have no validation split. As published, the test shapes validate, so that the best checkpoint is chosen by
-    them; `held_out` training shapes validate instead where that is above 0.
+    The data have no validation split. As in publications, validation uses the test shapes, which thus select the best
+    checkpoint; if `held_out` is above 0, that many training shapes are used instead.
 
-    Put `ModelNet40.zip` into `root`/ModelNet40, or the folder out of it (also as `raw`, where PyG puts it).
+    Put `ModelNet40.zip` or its unpacked folder into `root`/ModelNet40 (also as `raw`, where PyG puts it).
 
     Args:
         num_points: points per shape.
         rotations, scaling, rotation_seed: see `PointCloudBenchmark`.
         resample: stored points of a shape, in multiples of `num_points`.
-        held_out: training shapes that validate; 0 for validation by the test shapes.
-        data_seed: of the points, and of the held-out shapes.
+        held_out: training shapes used for validation; 0 for validation on the test shapes.
+        data_seed: seed of the points, and of the held-out shapes.
         options: see `PointCloudBenchmark`.
     """
 
@@ -72,7 +72,7 @@ class ModelNet40(ShapeInput):
         self.spec = spec
 
     def source_key(self) -> dict[str, Any]:
-        """Return the published set and the options of points and split: a prepared store needs no mesh."""
+        """Return the published data set and the options of points and split: a prepared store needs no meshes."""
         return {
             "source": ARCHIVE,
             "num_points": self.num_points * self.resample,
@@ -81,7 +81,7 @@ class ModelNet40(ShapeInput):
         }
 
     def sampling(self) -> Sampling:
-        """Sample as for the published shapes: a mesh of the test split gets the same points by its name."""
+        """Sample as for the published shapes: a mesh of the test split gets the same points, based on its name."""
         return Sampling(self.num_points, self.num_points * self.resample, self.data_seed)
 
     def read(self) -> Mapping[str, Iterator[GraphTable]]:

@@ -1,4 +1,4 @@
-"""Sample parametric solids, many at once: a cross-section swept along a profile, with random shapes.
+"""Sample many parametric solids at once: a cross-section swept along a profile, with random shapes.
 
 A family is a section and a profile, 6 x 6 = 36 in all. A point of the surface has an angle t and a height h in -1..1:
 
@@ -29,8 +29,8 @@ SECTIONS = ("round", "triangular", "square", "hexagonal", "five-lobed", "four-lo
 PROFILES = ("straight", "tapering", "bulging", "waisted", "ball", "ring")
 NUM_FAMILIES = len(SECTIONS) * len(PROFILES)
 RING = PROFILES.index("ring")
-_SIDES = {1: 3, 2: 4, 3: 6}  # number of the section -> sides of the polygon
-_LOBES = {4: 5, 5: 4}  # number of the section -> lobes
+_SIDES = {1: 3, 2: 4, 3: 6}  # section number -> sides of the polygon
+_LOBES = {4: 5, 5: 4}  # section number -> lobes
 _AROUND, _ALONG = 60, 24  # vertices of the mesh in angle and height; 60 has a vertex at every corner
 
 
@@ -43,7 +43,7 @@ class SolidSettings:
         stretch: every axis is stretched by a factor between 1 / stretch and stretch, log-uniform.
         point_noise: standard deviation of the noise on points, in radii of the solid.
         normal_noise: standard deviation of the noise on normals, per coordinate, before they are normalised.
-        seed: of all random numbers.
+        seed: seed of all random numbers.
     """
 
     num_points: int = 1_024
@@ -55,7 +55,7 @@ class SolidSettings:
 
 @dataclass(frozen=True)
 class SolidChunk:
-    """A job: solids of families `[S]` (section times 6 plus profile); `number` holds further seeds."""
+    """A job: solids of families `[S]` (section times 6 plus profile); `number` has further seeds."""
 
     families: np.ndarray
     settings: SolidSettings
@@ -63,13 +63,13 @@ class SolidChunk:
 
 
 def sample_solids(chunk: SolidChunk) -> Clouds:
-    """Sample points and normals of the solids of a job, centred and of radius 1; float16."""
+    """Sample points and normals of the solids of a job, centred, with radius 1; float16."""
     settings = chunk.settings
     generator = random_state(settings.seed, *chunk.number)
     corners = _triangles(_vertices(chunk.families, settings, generator), chunk.families % len(PROFILES) == RING)
     owner = np.repeat(np.arange(len(chunk.families)), corners.shape[1])
     points, normals, _ = sample_surfaces(corners.reshape(-1, 3, 3), owner, settings.num_points, generator)
-    points = to_unit_sphere(points)  # once before, so that the noise has one size in all solids
+    points = to_unit_sphere(points)  # scaled before, so that the noise has the same size in all solids
     points = to_unit_sphere(points + settings.point_noise * generator.standard_normal(points.shape))
     normals = normals + settings.normal_noise * generator.standard_normal(normals.shape)
     normals /= np.linalg.norm(normals, axis=-1, keepdims=True)
@@ -89,7 +89,7 @@ def _vertices(families: np.ndarray, settings: SolidSettings, generator: np.rando
     far, lift = scale * radius, np.broadcast_to(height[:, None], shape)
     swept = np.stack([far * np.cos(turned), far * np.sin(turned), lift], axis=-1)
     tube, around = draw(0.25, 0.5, (count, 1, 1)), np.pi * (height[:, None] + 1)
-    phase = angle + draw(0, 2 * np.pi, (count, 1, 1))  # of the tube
+    phase = angle + draw(0, 2 * np.pi, (count, 1, 1))  # phase of the tube
     far = 1 + tube * radius * np.cos(phase)
     lift = np.broadcast_to(tube * radius * np.sin(phase), shape)
     ring = np.stack([far * np.cos(around), far * np.sin(around), lift], axis=-1)
@@ -133,7 +133,7 @@ def _profile(profile: np.ndarray, height: np.ndarray, generator: np.random.Rando
 def _triangles(vertices: Floats, is_ring: np.ndarray) -> Floats:
     """Return the corners of all triangles `[S, T, 3, 3]`: two per cell of the grid, and fans that close the ends.
 
-    A ring is closed without them, so its fans have no area.
+    A ring is closed without fans, so its fans have no area.
     """
     following = np.roll(vertices, -1, axis=2)
     lower, upper = vertices[:, :-1], vertices[:, 1:]

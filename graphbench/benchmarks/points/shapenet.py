@@ -1,4 +1,4 @@
-"""ShapeNetPart: parts of objects of 16 categories, point by point, and the reader of its text files."""
+"""ShapeNetPart: point-wise parts of objects of 16 categories, and the reader of their text files."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from graphbench.errors import BadInput, CorruptData, GraphbenchError, MissingDat
 FOLDER = "shapenetcore_partanno_segmentation_benchmark_v0_normal"
 ARCHIVE = f"{FOLDER}.zip"
 ADDRESS = f"https://shapenet.cs.stanford.edu/media/{ARCHIVE}"
-_CHUNK = 64  # shapes a job
-#: Category -> folder of its shapes, in the order of the published part numbers.
+_CHUNK = 64  # shapes per job
+#: Maps a category to the folder of its shapes, in the order of the published part numbers.
 FOLDERS = {
     "Airplane": "02691156",
     "Bag": "02773838",
@@ -49,7 +49,7 @@ FOLDERS = {
     "Skateboard": "04225987",
     "Table": "04379243",
 }
-#: Parts of each category; part numbers count through, category after category.
+#: Number of parts of each category; part numbers are consecutive over all categories.
 PARTS = (4, 2, 2, 4, 4, 3, 3, 2, 4, 2, 6, 2, 3, 3, 3, 3)
 CATEGORY_FILE = "synsetoffset2category.txt"
 SPLIT_FILES = {split: f"train_test_split/shuffled_{split}_file_list.json" for split in SPLITS}
@@ -57,24 +57,24 @@ _COLUMNS = 7  # x y z, normal, part
 
 
 class ShapeNetPart(PointCloudBenchmark):
-    """Part of each point of 16,881 shapes of 16 categories, with 50 parts in all and 2,500 points per shape.
+    """Part of each point of 16,881 shapes of 16 categories, with 50 parts in total and 2,500 points per shape.
 
     The published points with normals ("A scalable active framework for region annotation", Yi et al., SIGGRAPH Asia
-    2016) are all stored; training samples 2,500 of a shape anew at each step, evaluation always takes the same ones. A
+    2016) are all stored. Training samples 2,500 points per shape at each step, evaluation always uses the same ones. A
     smaller shape repeats its points in training and keeps its size in evaluation. The category is an input. Scores are
     IoU of parts, by shape (`instance_IoU`) and by category (`class_IoU`); see
     `graphbench.training.tasks.metrics.PartIoU`. y is upright.
 
-    Most released code trains on the training and validation shapes together, and selects the checkpoint by the test
-    shapes, as with `trainval`.
+    Most released code trains on both training and validation shapes, and selects the checkpoint on the test shapes, as
+    with `trainval`.
 
-    Put the archive into `root`/ShapeNetPart, or the folder out of it (also as `raw`, where PyG puts it).
+    Put the archive or its unpacked folder into `root`/ShapeNetPart (also as `raw`, where PyG puts it).
 
     Args:
         num_points: points per shape.
         rotations, scaling, rotation_seed: see `PointCloudBenchmark`.
-        data_seed: of the order of points, and so of those in evaluation.
-        trainval: train on the validation shapes too, and validate by the test shapes.
+        data_seed: seed of the order of points, which selects those in evaluation.
+        trainval: also train on the validation shapes, and validate on the test shapes.
         options: see `PointCloudBenchmark`.
     """
 
@@ -101,7 +101,7 @@ class ShapeNetPart(PointCloudBenchmark):
             self.spec = replace(spec, split_sizes=(train + val, test, test), disk_mb=None, extra=extra)
 
     def read_input(self, source: str, column: str | None = None, size: int = 64) -> Iterator[InputPart]:
-        """Read shapes in files of their category's folder, such as `Chair/mine.txt` or `03001627/mine.txt`.
+        """Read shapes from files in the folder of their category, such as `Chair/mine.txt` or `03001627/mine.txt`.
 
         A point is a line (`.txt`, `.xyz`, `.csv`, `.pts`) or a row of an array (`.npy`): x y z and the normal of length
         1; a seventh number, the part in the published files, is skipped. All points are predicted, in the order of the
@@ -114,7 +114,7 @@ class ShapeNetPart(PointCloudBenchmark):
         return parts_of_items(_read_shape, files, frame, size, _table_of)
 
     def source_key(self) -> dict[str, Any]:
-        """Return the published set and the order of points: a prepared store needs no file of it."""
+        """Return the published data set and the order of points: a prepared store needs no files of it."""
         return {"source": ARCHIVE, "data_seed": self.data_seed} | ({"trainval": True} if self.trainval else {})
 
     def read(self) -> Mapping[str, Iterator[GraphTable]]:
@@ -173,7 +173,7 @@ def _read_shape(file: Path) -> tuple[np.ndarray, int] | str:
 
 
 def _new_shape(file: Path) -> tuple[np.ndarray, int]:
-    """Read points and normals `[points, 6]`, centred and of radius 1, and the number of the category."""
+    """Read points and normals `[points, 6]`, centred, with radius 1, and the number of the category."""
     names = {name: number for number, pair in enumerate(FOLDERS.items()) for name in pair}
     category = names.get(file.resolve().parent.name)
     if category is None:
@@ -181,7 +181,7 @@ def _new_shape(file: Path) -> tuple[np.ndarray, int]:
             f"its folder {file.resolve().parent.name!r} is no category; expected one of {', '.join(FOLDERS)}"
         )
     values = read_points(file)
-    # A seventh number is the part, which files of the published form have.
+    # A seventh number is the part, as in the published files.
     values = checked_points(values[:, :6] if values.ndim == 2 and values.shape[1] == _COLUMNS else values)
     return np.concatenate([to_unit_sphere(values[:, :3]), values[:, 3:]], axis=1), category
 
@@ -197,13 +197,13 @@ class ShapeChunk:
 
 @dataclass(frozen=True)
 class Shapes:
-    """S shapes, their points one after the other.
+    """S shapes, with their points one after the other.
 
     Args:
-        points: centred and of radius 1, float16 `[sum(sizes), 3]`.
+        points: centred, with radius 1, float16 `[sum(sizes), 3]`.
         normals: float16 `[sum(sizes), 3]`.
-        parts: of each point, uint8 `[sum(sizes)]`.
-        categories: of each shape, uint8 `[S]`.
+        parts: part of each point, uint8 `[sum(sizes)]`.
+        categories: category of each shape, uint8 `[S]`.
         sizes: points of each shape, int64 `[S]`.
     """
 
@@ -225,7 +225,7 @@ def shape_lists(files: Files) -> dict[str, list[str]]:
         try:
             entries = [str(entry).split("/") for entry in json.loads(content)]
         except (ValueError, TypeError) as error:
-            raise CorruptData(f"{files.path}: {SPLIT_FILES[split]} is no list of shapes ({error}).") from error
+            raise CorruptData(f"{files.path}: {SPLIT_FILES[split]} does not list shapes ({error}).") from error
         wrong = [entry for entry in entries if len(entry) != 3 or entry[1] not in FOLDERS.values()]
         if wrong or not entries:
             shown = "/".join(wrong[0]) if wrong else "nothing"
@@ -238,7 +238,7 @@ def shape_lists(files: Files) -> dict[str, list[str]]:
 
 
 def read_shapes(chunk: ShapeChunk) -> Shapes:
-    """Read some shapes, the points of each in random order."""
+    """Read some shapes, with the points of each in random order."""
     numbers = {folder: number for number, folder in enumerate(FOLDERS.values())}
     first = np.cumsum((0, *PARTS))
     rows, categories = [], []

@@ -18,7 +18,7 @@ from graphbench.contracts.spec import with_sizes
 from graphbench.data.worker_pool import map_in_processes
 from graphbench.errors import check_range
 
-_CHUNK = NUM_FAMILIES  # solids per job: one of each family; another number would sample other solids
+_CHUNK = NUM_FAMILIES  # solids per job: one of each family; another number would change the solids
 
 
 class Solids(ShapeInput):
@@ -26,14 +26,14 @@ class Solids(ShapeInput):
 
     Six sections (round, three polygons, five and four lobes) times six profiles (straight, tapering, bulging, waisted,
     ball, ring), slanted, bent, twisted and stretched at random; see `points.parametric`. Every split has equal numbers
-    of every family (one more or less if sizes are no multiples of 36). z is upright.
+    of every family (one more or less if sizes are not multiples of 36). z is upright.
 
     Args:
         num_points: points per solid.
         rotations, scaling, rotation_seed: see `PointCloudBenchmark`.
-        data_seed: of the solids.
+        data_seed: seed of the solids.
         sizes: solids in train, validation and test for a smaller (or larger) set.
-        stretch: every axis is stretched by a factor of 1 / stretch to stretch.
+        stretch: every axis is stretched by a factor between 1 / stretch and stretch.
         point_noise: standard deviation of the noise on points, in radii.
         normal_noise: standard deviation of the noise on normals.
         options: see `PointCloudBenchmark`.

@@ -1,4 +1,4 @@
-"""Sequences of tokens, and the base class of their benchmarks: positions and towers are computed for each batch."""
+"""Sequences of tokens, and the base class of their benchmarks, which computes positions and towers for each batch."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from graphbench.contracts.table import GRAPH, NODE, Column
 from graphbench.data.checks import check_table
 from graphbench.data.worker_pool import map_in_processes
 
-#: Column of pairs of documents: first token of the second, counted within the sequence.
+#: Column for pairs of documents: first token of the second document, counted within the sequence.
 SECOND = "second"
 
 
 @dataclass(frozen=True)
 class Sequences:
-    """S labelled sequences, one after the other and without padding.
+    """S labelled sequences, one after the other without padding.
 
     Args:
         tokens: uint8 `[sum(lengths)]`.
-        lengths: tokens of each `[S]`, int64.
+        lengths: number of tokens of each `[S]`, int64.
         labels: class of each `[S]`, uint8.
         second: first token of the second document, counted within the sequence, int32 `[S]`; None for single documents.
     """
@@ -43,7 +43,7 @@ class Sequences:
 
     @classmethod
     def join(cls, texts: Sequence[bytes], labels: np.ndarray, pairs: bool = False) -> Sequences:
-        """Join byte strings, one per sequence or, as `pairs`, two.
+        """Join byte strings, one per sequence, or two with `pairs`.
 
         Examples:
             >>> Sequences.join([b"a", b"bc", b"", b"d"], np.array([0, 1]), pairs=True).second.tolist()
@@ -62,8 +62,8 @@ Draw = Callable[[tuple[int, ...], int], Sequences]
 class SequenceTable(GraphTable):
     """A table of sequences: `batch` computes `pos` and, for pairs of documents, the tower in `x`.
 
-    `pos [num_nodes, 1]` is 0, 1, 2, ... within a document, float32: stored, it would take four times the space of the
-    tokens.
+    `pos [num_nodes, 1]` is 0, 1, 2, ... within a document, in float32. Storing it would take four times the space of
+    the tokens.
     """
 
     @classmethod
@@ -99,8 +99,8 @@ class SequenceTable(GraphTable):
 def places(ptr: Tensor, second: Tensor | None) -> tuple[Tensor, Tensor | None]:
     """Compute the position of every token in its document, float32 `[num_nodes, 1]`, and its tower `[num_nodes, 1]`.
 
-    `ptr` has the first token of every sequence `[S + 1]`, `second` the first token of its second document `[S]`; single
-    documents have none and no tower.
+    `ptr` has the first token of every sequence `[S + 1]`, `second` the first token of its second document `[S]`; for
+    single documents it is None, and there is no tower.
     """
     lengths = ptr.diff()
     place = torch.arange(int(ptr[-1])) - torch.repeat_interleave(ptr[:-1], lengths)
@@ -135,7 +135,7 @@ class SequenceBenchmark(GraphBenchmark):
             yield chunk
 
     def drawn(self, draw: Draw, seed: int, chunk: int) -> dict[str, Iterator[GraphTable]]:
-        """Sample splits of the specification's sizes on all cores, by a picklable function and in chunks."""
+        """Sample splits of the specified sizes on all cores, with a picklable function and in chunks."""
         return self.sampled(lambda number, size: self._drawn(draw, (seed, number), chunk, size))
 
     def _drawn(self, draw: Draw, seed: tuple[int, int], chunk: int, size: int) -> Iterator[GraphTable]:
@@ -151,13 +151,13 @@ def _call(draw: Draw, job: tuple[tuple[int, ...], int]) -> Sequences:
 
 
 def to_table(sequences: Sequences) -> GraphTable:
-    """Make a table of tokens `x`, classes `y` and, for pairs of documents, `second`."""
+    """Create a table of tokens `x`, classes `y` and, for pairs of documents, `second`."""
     table = token_table(sequences.tokens, sequences.lengths, sequences.second)
     return table.with_columns({"y": torch.from_numpy(sequences.labels)[:, None]}, {"y": Column(GRAPH)})
 
 
 def token_table(tokens: np.ndarray, lengths: np.ndarray, second: np.ndarray | None) -> GraphTable:
-    """Make a table of sequences without classes; arguments as in `Sequences`."""
+    """Create a table of sequences without classes; arguments are as in `Sequences`."""
     columns = {"x": (tokens[:, None], NODE)}
     if second is not None:
         columns[SECOND] = (second[:, None], GRAPH)

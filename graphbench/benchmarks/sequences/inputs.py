@@ -1,4 +1,4 @@
-"""Base classes that read new sequences: texts of tables, lines, files and strings, and pixels of images."""
+"""Base classes that read new sequences: texts from tables, lines, files and strings, and pixels of images."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ STANDARD_INPUT = "-"
 _LINES = ".txt"
 _SIZE = 256  # sequences per part
 
-#: Rows of a source, the texts of each, and row -> why it could not be split into cells.
+#: Rows of a source, the texts of each row, and a mapping from rows to why they could not be split into cells.
 Frame = tuple[pd.DataFrame, list[tuple[str, ...]], dict[int, str]]
 
 
@@ -41,22 +41,22 @@ class Tokens:
 
 
 class TextInput(SequenceBenchmark):
-    """Base of benchmarks whose sequences are texts, and read new texts as those of training."""
+    """Base of benchmarks whose sequences are texts, and that read new texts like those of training."""
 
-    #: Columns of a user's table with the text, or the texts, of a row.
+    #: Columns of a user's table with the text or texts of a row.
     text_columns: ClassVar[tuple[str, ...]] = ("text",)
-    python_input: ClassVar[str] = "strings, or a tuple of them where a sequence is of several texts"
+    python_input: ClassVar[str] = "strings, or tuples of them if a sequence has several texts"
 
     @abstractmethod
     def tokens_of(self, texts: Sequence[str]) -> Tokens:
-        """Tokenize one row, a text for each of `text_columns`, as in training, or raise `BadInput`."""
+        """Tokenize one row, with a text for each of `text_columns`, as in training, or raise `BadInput`."""
 
     def read_input(self, source: str, column: str | None = None, size: int = _SIZE) -> Iterator[InputPart]:
         """Read texts from a table, the lines of a file, or the files in a folder.
 
         The source is a table (see `graphbench.tables.reader.open_table`) with the columns `text_columns`, or `column`
-        for single texts; or a file (`.txt`) or "-" for standard input, whose lines are texts; or a folder, whose files
-        (`.txt`), also in subfolders, are texts. Lines and files are for benchmarks of single texts.
+        for single texts; a file (`.txt`) or "-" for standard input, whose lines are texts; or a folder, whose files
+        (`.txt`), also in subfolders, are texts. Lines and files are only for benchmarks of single texts.
         """
         columns = self.text_columns
         if column is not None:
@@ -105,10 +105,10 @@ class TextInput(SequenceBenchmark):
 
 
 class ImageInput(SequenceBenchmark):
-    """Base of benchmarks whose sequences are the pixels of images, and read new images as those of training."""
+    """Base of benchmarks whose sequences are pixels of images, and that read new images like those of training."""
 
     python_input: ClassVar[str] = IMAGES
-    #: Images have three channels, which `grey_values` converts to one.
+    #: Whether images have three channels, which `grey_values` converts to one.
     colour: bool = False
 
     def image_side(self) -> int:
@@ -126,7 +126,7 @@ class ImageInput(SequenceBenchmark):
         return self._read(files, names, size)
 
     def read_objects(self, objects: Sequence[Any], size: int = _SIZE) -> Iterator[InputPart]:
-        """Read images of Pillow, or arrays of uint8 pixels, as those of files."""
+        """Read Pillow images, or arrays of uint8 pixels, like those of files."""
         check_images(objects, self.spec.name)
         return self._read(objects, pd.DataFrame(index=range(len(objects))), size)
 

@@ -2,10 +2,10 @@
 
 The grammar of "Long Range Arena" (Tay et al., 2021, section 2.2.1; after Nangia and Bowman, 2018), with the published
 constants: below depth 10 an expression is a list with probability 1/4, else a digit; a list has one of the four
-operators and 2 to 10 arguments, all sampled uniformly. Expressions of 501 to 1,999 tokens are kept.
+operators and 2 to 10 arguments, all sampled uniformly. Expressions with 501 to 1,999 tokens are kept.
 
 MED is the median rounded down, SM the sum modulo 10. Tokens are the digits, the opening operators and the closing
-bracket; parentheses of the published files carry no information, and the published pipeline drops them as well.
+bracket. Parentheses in the published files carry no information, and the published pipeline also drops them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from graphbench.contracts.spec import with_sizes
 from graphbench.data.worker_pool import random_state
 from graphbench.errors import BadInput, check_range
 
-_CHUNK = 500  # expressions per job; another number would sample other expressions
+_CHUNK = 500  # expressions per job; another number would change the expressions
 TOKENS = ("0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "[MIN", "[MAX", "[MED", "[SM", "]")
 MIN, MAX, MED, SM, END = 10, 11, 12, 13, 14
 _LIST_PROBABILITY = 0.25
@@ -39,23 +39,23 @@ _NUMBERS = {token: number for number, token in enumerate(TOKENS)}
 class ListOps(TextInput):
     """Value of a nested list of digits under MIN, MAX, MED and SM: 100,000 sequences of 501 to 1,999 tokens.
 
-    Generated with the published grammar ("Long Range Arena", Tay et al., 2021), so the published expressions have the
-    same distribution; their seed is unknown. Tokens: ten digits, four opening operators, one closing bracket.
+    Expressions are generated with the published grammar ("Long Range Arena", Tay et al., 2021), so the published ones
+    have the same distribution; their seed is unknown. Tokens: ten digits, four opening operators, one closing bracket.
 
     Args:
-        data_seed: of the expressions.
+        data_seed: seed of the expressions.
         sizes: sequences in train, validation and test for a smaller (or larger) set.
         min_length, max_length: expressions have more tokens than `min_length` and fewer than `max_length`.
         max_depth: depth of nested lists, counting one for the digits.
-        max_arguments: most arguments of a list.
+        max_arguments: maximum number of arguments of a list.
         options: see `GraphBenchmark`.
 
     Raises:
-        BadInput: for limits that no expression, or hardly any, meets.
+        BadInput: no expression, or hardly any, meets the limits.
     """
 
     spec = specs.LIST_OPS
-    text_columns = ("Source",)  # as in the arena's own files
+    text_columns = ("Source",)  # as in the arena's files
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class ListOps(TextInput):
     def tokens_of(self, texts: Sequence[str]) -> Tokens:
         """Tokenize an expression, separated by blanks, such as `[MAX 2 9 [MIN 4 7 ] 0 ]`.
 
-        Parentheses of the arena's files are dropped, as in the arena.
+        Parentheses in the arena's files are dropped, as in the arena.
         """
         words = [word for word in texts[0].split() if word not in ("(", ")")]
         unknown = next((word for word in words if word not in _NUMBERS), None)
@@ -122,7 +122,7 @@ class Grammar:
 
 @dataclass
 class _Level:
-    """All nodes of one depth, children of one list side by side in the order of their parents.
+    """All nodes of one depth, with children of one list adjacent, in the order of their parents.
 
     Args:
         root: expression of each node `[nodes]`.
@@ -142,12 +142,12 @@ class _Level:
 
 
 def sample_listops(seed: tuple[int, ...], count: int, grammar: Grammar | None = None) -> Sequences:
-    """Sample `count` expressions, as numbers of `TOKENS`, and their values 0 to 9."""
+    """Sample `count` expressions, as indices into `TOKENS`, and their values 0 to 9."""
     grammar = grammar or Grammar()
     generator = random_state(*seed)
     tokens, lengths, values = [], [], []
     missing, rounds = count, 0
-    # Whole forests at a time, of which some percent have a length to keep: NumPy grows thousands as fast as one.
+    # Grow whole forests, since NumPy grows thousands as fast as one; a few percent have a length to keep.
     while missing > 0:
         levels, chosen = _draw_trees(generator, grammar)
         rounds += 1
@@ -177,7 +177,7 @@ def check_expression(words: Sequence[str]) -> None:
     """
     if not words:
         raise BadInput("there is no token")
-    open_lists: list[int] = []  # places of the lists around a token
+    open_lists: list[int] = []  # positions of the lists around a token
     for place, word in enumerate(words, start=1):
         fault = ""
         if word == "]" and not open_lists:
@@ -217,7 +217,7 @@ def _draw_trees(generator: np.random.RandomState, grammar: Grammar) -> tuple[lis
 
 
 def _renumber(levels: list[_Level], chosen: np.ndarray) -> list[_Level]:
-    """Select the levels of the chosen expressions, and number these anew."""
+    """Select the levels of the chosen expressions, and renumber these."""
     number = np.full(_CANDIDATES, -1)
     number[chosen] = np.arange(len(chosen))
     selected = []
@@ -238,10 +238,10 @@ def _renumber(levels: list[_Level], chosen: np.ndarray) -> list[_Level]:
 
 
 def _read_off(levels: list[_Level]) -> Sequences:
-    """Compute lengths and values from the leaves up, then places of tokens from the roots down."""
+    """Compute lengths and values from the leaves up, then positions of tokens from the roots down."""
     sizes: list[np.ndarray] = []
     value = size = np.zeros(0, dtype=np.int64)
-    # Children of one list are neighbours in the level below, so that `reduceat` sums or sorts all lists at once.
+    # Children of one list are adjacent in the level below, so that `reduceat` sums or sorts all lists at once.
     for level in reversed(levels):
         below, below_size = value, size
         value, size = level.code.astype(np.int64), np.ones(len(level.code), dtype=np.int64)
@@ -264,7 +264,7 @@ def _read_off(levels: list[_Level]) -> Sequences:
 
 
 def _evaluate(operators: np.ndarray, values: np.ndarray, starts: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """Evaluate lists, whose arguments are consecutive in `values`: `[lists]`."""
+    """Evaluate lists whose arguments are consecutive in `values`: `[lists]`."""
     owner = np.repeat(np.arange(len(starts)), counts)
     ordered = values[np.lexsort((values, owner))]
     median = (ordered[starts + (counts - 1) // 2] + ordered[starts + counts // 2]) // 2

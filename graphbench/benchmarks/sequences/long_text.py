@@ -1,4 +1,4 @@
-"""Text and Retrieval of the Long Range Arena: documents byte by byte, and readers of their published files."""
+"""Text and Retrieval of the Long Range Arena: documents as bytes, and readers of their published files."""
 
 from __future__ import annotations
 
@@ -27,25 +27,25 @@ _SPLITS = ("train", "test")
 PAIRS_ADDRESS = "https://storage.googleapis.com/long-range-arena/lra_release.gz"
 FILES = {split: f"new_aan_pairs.{part}.tsv" for split, part in (("train", "train"), ("val", "eval"), ("test", "test"))}
 _RELEASE = Path("lra_release", "lra_release", "tsv_data")  # folder of the files in the release
-_COLUMNS = 5  # label, two numbers of papers, two texts
+_COLUMNS = 5  # label, two paper numbers, two texts
 _LABELS = {b"0": 0, b"0.0": 0, b"1": 1, b"1.0": 1}
 
 
 class Text(TextInput):
-    """Sentiment of 50,000 film reviews of IMDb as bytes, at most 1,024 of each.
+    """Sentiment of 50,000 IMDb film reviews as bytes, at most 1,024 per review.
 
-    The byte-level text classification of the Long Range Arena (Tay et al., 2021) on the Large Movie Review Dataset
-    (Maas et al., ACL 2011). A token is a byte. SFT reads 1,024 bytes of a review, the arena's configuration 1,000.
+    This is the byte-level text classification of the Long Range Arena (Tay et al., 2021) on the Large Movie Review
+    Dataset (Maas et al., ACL 2011). A token is a byte. SFT reads 1,024 bytes per review, the arena 1,000.
 
-    The data have no validation split. As in the arena, the test reviews validate, and so select the checkpoint, unless
-    `held_out` training reviews do.
+    The data have no validation split. As in the arena, validation uses the test reviews, which thus select the
+    checkpoint, unless `held_out` training reviews are used instead.
 
-    Put `aclImdb_v1.tar.gz` into `root`/Text, or the folder in it.
+    Put `aclImdb_v1.tar.gz` or the folder in it into `root`/Text.
 
     Args:
-        max_length: bytes read of a review, from its beginning.
-        held_out: training reviews that validate; 0 for validation by the test reviews.
-        data_seed: of the held-out reviews.
+        max_length: maximum bytes read from the beginning of a review.
+        held_out: training reviews used for validation; 0 for validation on the test reviews.
+        data_seed: seed of the held-out reviews.
         options: see `GraphBenchmark`.
     """
 
@@ -57,7 +57,7 @@ class Text(TextInput):
         check_range("max_length", max_length, at_least=1, whole=True)
         check_range("held_out", held_out, at_least=0, at_most=train - 1, whole=True)
         if data_seed and not held_out:
-            raise BadInput(f"data_seed={data_seed} chooses the held-out reviews: give held_out, too, or leave it out.")
+            raise BadInput(f"data_seed={data_seed} chooses the held-out reviews: also give held_out, or leave it out.")
         self.max_length, self.held_out, self.data_seed = max_length, held_out, data_seed
         self.spec = replace(type(self).spec, max_nodes=max_length)
         if held_out:
@@ -68,7 +68,7 @@ class Text(TextInput):
         return Tokens(_first_bytes(texts[0], self.max_length))
 
     def source_key(self) -> dict[str, Any]:
-        """Return the published set and the options of reading: a prepared store needs no review."""
+        """Return the published data set and the options of reading: a prepared store needs no reviews."""
         return {
             "source": ARCHIVE,
             "max_length": self.max_length,
@@ -88,17 +88,17 @@ class Text(TextInput):
 
 
 class Retrieval(TextInput):
-    """Citations between 182,613 pairs of papers as bytes, at most 4,096 of each.
+    """Citations between 182,613 pairs of papers as bytes, at most 4,096 per paper.
 
-    The byte-level document retrieval of the Long Range Arena (Tay et al., 2021) on the ACL Anthology Network (Radev et
-    al., 2013), with the arena's pairs and splits. A token is a byte. Both papers of a pair are in one graph: the second
-    column of `x` is the tower, 0 or 1, and `pos` counts within a paper; a model whose towers must not attend to each
-    other masks by tower. SFT reads 4,096 bytes of a paper, the arena's configuration 4,000.
+    This is the byte-level document retrieval of the Long Range Arena (Tay et al., 2021) on the ACL Anthology Network
+    (Radev et al., 2013), with the arena's pairs and splits. A token is a byte. Both papers of a pair are in one graph:
+    the second column of `x` is the tower, 0 or 1, and `pos` counts within a paper; a model whose towers must not attend
+    to each other masks by tower. SFT reads 4,096 bytes of a paper, the arena's configuration 4,000.
 
     Put the release's three files new_aan_pairs.{train,eval,test}.tsv into `root`/Retrieval.
 
     Args:
-        max_length: bytes read of a paper, from its beginning.
+        max_length: maximum bytes read from the beginning of a paper.
         options: see `GraphBenchmark`.
     """
 
@@ -117,7 +117,7 @@ class Retrieval(TextInput):
         return Tokens(np.concatenate([first, second]), len(first))
 
     def source_key(self) -> dict[str, Any]:
-        """Return the published set and the options of reading: a prepared store needs no file."""
+        """Return the published data set and the options of reading: a prepared store needs no files."""
         return {"source": "new_aan_pairs", "max_length": self.max_length}
 
     def read(self) -> Mapping[str, Iterator[GraphTable]]:
@@ -133,9 +133,9 @@ def _first_bytes(text: str, most: int) -> np.ndarray:
 
 
 def read_reviews(folder: Path, max_length: int) -> dict[str, Sequences]:
-    """Read the first bytes of the labelled reviews, train and test, sorted by the names of their files.
+    """Read the first bytes of the labelled train and test reviews, sorted by file name.
 
-    The folder holds the archive, which is read without unpacking it, or its folder `aclImdb`.
+    The folder contains the archive, which is read without unpacking it, or its folder `aclImdb`.
     """
     if (folder / FOLDER).is_dir():
         contents = _from_folder(folder / FOLDER)
@@ -157,7 +157,7 @@ def read_reviews(folder: Path, max_length: int) -> dict[str, Sequences]:
     sequences = {}
     for split in _SPLITS:
         by_label = [reviews[split, label] for label in SENTIMENTS]
-        # By name: archives and folders list their files in orders of their own.
+        # Sort by name, since archives and folders list files in arbitrary order.
         documents = [named[name] for named in by_label for name in sorted(named)]
         sequences[split] = Sequences.join(documents, np.repeat(np.arange(len(by_label)), list(map(len, by_label))))
     return sequences
@@ -177,14 +177,14 @@ def _from_archive(archive: Path) -> Iterator[tuple[str, str, str, bytes]]:
 
 
 def _is_review(name: str) -> bool:
-    """Return whether a path is `aclImdb/SPLIT/SENTIMENT/NAME.txt`; the archive also holds 50,000 unlabelled reviews."""
+    """Return whether a path is `aclImdb/SPLIT/SENTIMENT/NAME.txt`; the archive also has 50,000 unlabelled reviews."""
     parts = PurePosixPath(name).parts
     labelled = len(parts) == 4 and parts[0] == FOLDER and parts[1] in _SPLITS and parts[2] in SENTIMENTS
     return labelled and parts[3].endswith(".txt")
 
 
 def find_pairs(folder: Path) -> dict[str, Path]:
-    """Find the file of each split, in a folder or in the folders of the release below it."""
+    """Find the file of each split in a folder or in the folders of the release below it."""
     for place in (folder, folder / _RELEASE, folder / _RELEASE.name):
         if all((place / name).is_file() for name in FILES.values()):
             return {split: place / name for split, name in FILES.items()}
@@ -198,7 +198,7 @@ def find_pairs(folder: Path) -> dict[str, Path]:
 def read_pairs(file: Path, max_length: int, chunk: int) -> Iterator[Sequences]:
     """Read the first bytes of both papers of every pair, `chunk` pairs at a time.
 
-    A line is "label, paper, paper, text, text", separated by tabs and without quotes.
+    A line is "label, paper, paper, text, text", separated by tabs, without quotes.
     """
     with file.open("rb") as lines:
         first = 1

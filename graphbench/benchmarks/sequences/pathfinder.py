@@ -1,15 +1,15 @@
-"""Pathfinder of the Long Range Arena: images of two dots that one dashed path joins, or not, many sampled at once.
+"""Pathfinder of the Long Range Arena: sample many images of two dots that are joined by one dashed path, or not.
 
-The task of Linsley et al. (2018) in the form of "Long Range Arena" (Tay et al., 2021): two long dashed paths that keep
-apart, short dashed paths as distractors, a dot at the start of a path and a dot at the end of that path (class 1) or of
-the other one (class 0). The constants are those that the arena's code documents for its 32 x 32 images of the hard set,
-"curv_contour_length_14". The published generator moves on a grid of pixels; here dashes may lie off the grid, and keep
-the published distances. Numbers are in pixels unless stated otherwise.
+This is the task of Linsley et al. (2018) in the form of "Long Range Arena" (Tay et al., 2021): two long dashed paths
+that keep apart, short dashed paths as distractors, a dot at the start of a path and a dot at the end of that path
+(class 1) or of the other one (class 0). The constants are those documented in the arena's code for its 32 x 32 images
+of the hard set, "curv_contour_length_14". The published generator moves on a grid of pixels; here dashes may be off the
+grid, but keep the published distances. Numbers are in pixels unless stated otherwise.
 
 How a path grows: a dash begins one `margin` behind a pivot and is `dash_length` long; the next pivot is one margin
 after its end. The turn t between two dashes has odds `cos(continuity t)^2` among the free directions, and none above a
-right angle. A direction is free if its dash stays inside the image and at least two margins from all other dashes but
-the one before it. A path without free direction ends the attempt: long ones are sampled anew, distractors tried again.
+right angle. A direction is free if its dash stays inside the image and at least two margins from all other dashes
+except the previous one. Without a free direction the attempt fails: long paths are sampled again, distractors retried.
 
 Legend: A images, K candidate directions, P points that represent a dash.
 """
@@ -31,10 +31,10 @@ from graphbench.contracts.spec import with_sizes
 from graphbench.data.worker_pool import random_state
 from graphbench.errors import BadInput, check_range
 
-_CHUNK = 500  # images per job; another number would sample other images
-_PIXELS_PER_DASH = 56  # 18 dashes in 32 x 32 pixels, 4 in 16 x 16; of 1,000 attempts then 15 and 91 succeed
+_CHUNK = 500  # images per job; another number would change the images
+_PIXELS_PER_DASH = 56  # 18 dashes in 32 x 32 pixels, 4 in 16 x 16; of 1,000 attempts, 15 and 91 then succeed
 _SMALLEST, _PUBLISHED = 12, 32  # pixels per side
-_CELLS = 2  # cells of the occupancy grid a pixel
+_CELLS = 2  # cells of the occupancy grid per pixel
 _BORDER = 6  # spare cells around the grid, so that discs at the border need no clipping
 _DIRECTIONS = 16  # candidate turns between -90 and 90 degrees, at random offsets
 _SPREAD = np.array([0.0, 0.5, 1.0], dtype=np.float32)  # points of a dash, in its length
@@ -44,17 +44,17 @@ _ATTEMPTS = 1_000  # images started at once
 class Pathfinder(ImageInput):
     """Two dots joined by one dashed path, or not, in 200,000 images of 32 x 32 pixels, read row by row.
 
-    Two paths of 14 dashes, five distractors of four, with the constants of the arena's hard set ("Long Range Arena",
-    Tay et al., 2021; Linsley et al., NeurIPS 2018), but dashes may lie off the grid; details are in
+    Images have two paths of 14 dashes and five distractors of four, with the constants of the arena's hard set ("Long
+    Range Arena", Tay et al., 2021; Linsley et al., NeurIPS 2018), but dashes may be off the grid; details are in
     `graphbench.benchmarks.sequences.pathfinder`. A token is a grey value.
 
     Args:
-        data_seed: of the images.
+        data_seed: seed of the images.
         sizes: images in train, validation and test for a smaller (or larger) set.
-        image_size: pixels per side; fewer than the arena's 32 make shorter sequences of the same task for smaller
-            machines. The distance between paths is scaled, the size of dashes is not.
+        image_size: pixels per side; fewer than the arena's 32 give shorter sequences of the same task for smaller
+            machines. The distance between paths is scaled, but not the size of dashes.
         path_dashes: dashes of the two long paths; the arena's easier sets have 6 and 9.
-        distractors: short paths.
+        distractors: number of short paths.
         options: see `GraphBenchmark`.
     """
 
@@ -112,14 +112,14 @@ class PathfinderSettings:
     Args:
         side: pixels per side.
         path_dashes: dashes of the two long paths.
-        distractors: short paths.
-        distractor_dashes: dashes of each.
+        distractors: number of short paths.
+        distractor_dashes: dashes of each distractor.
         dash_length: length of a dash.
         margin: half the gap between dashes.
         seed_distance: between the starts of the long paths; the first is twice as far from the border.
-        continuity: preference of a path for going straight.
+        continuity: preference of a path for continuing straight.
         padding: empty pixels at the border.
-        dot_radius: of the two dots.
+        dot_radius: radius of the two dots.
         path_light, distractor_light: brightness of dashes before they are thinned to half a pixel.
         distractor_trials: attempts at each distractor before it is omitted.
     """
@@ -144,10 +144,10 @@ class Scenes:
     """Content of A images.
 
     Args:
-        dashes: start and end of every dash, row and column `[A, D, 2, 2]`; NaN for missing dashes. First those of one
-            long path, then those of the other, then the distractors.
+        dashes: start and end of every dash, row and column `[A, D, 2, 2]`; NaN for missing dashes. The order is: one
+            long path, the other long path, the distractors.
         dots: centres of the dots `[A, 2, 2]`.
-        labels: 1 where one path joins the dots, uint8 `[A]`.
+        labels: 1 if one path joins the dots, uint8 `[A]`.
     """
 
     dashes: np.ndarray
@@ -190,7 +190,7 @@ def paint(scenes: Scenes, settings: PathfinderSettings) -> np.ndarray:
     """Draw images `[A, side, side]`, uint8.
 
     A dash is a line half a pixel wide under a tent filter: a pixel at distance d from it has `light / 2 max(0, 1 - d)`.
-    A dot is a disc whose border fades over a pixel. Overlaps have the maximum; 1 becomes 255.
+    A dot is a disc whose border fades over a pixel. Overlaps use the maximum; 1 becomes 255.
     """
     count, side = len(scenes.labels), settings.side
     reach = int(np.ceil(settings.dash_length / 2 + 1))
@@ -226,7 +226,7 @@ class _Growth:
         self.gap = 2 * settings.margin
         reach = int(np.ceil(self.gap * _CELLS)) + 1
         steps = np.arange(-reach, reach + 1)
-        # dashes are marked by their cell, hence half a cell's diagonal more
+        # dashes are marked by cell, hence the extra half diagonal of a cell
         near = np.hypot(steps[:, None], steps) <= self.gap * _CELLS + 0.75
         self.disc = np.argwhere(near) - reach + _BORDER
 
@@ -248,11 +248,11 @@ class _Growth:
             dashes[:, path, 0] = self._dash(begins[path], headings[path])
         heading = np.stack(headings, axis=1)
         points = [_points(dashes[:, path, 0]) for path in range(2)]
-        # The first path starts far enough from the border by itself.
+        # The first path always starts far enough from the border.
         good = self._inside(points[1]).all(1) & self._apart(points[1][:, None], points[0])[:, 0]
         dashes, heading, grid = dashes[good], heading[good], grid[good]
         for step in range(1, s.path_dashes):
-            # In turn, so that neither path takes the room of the other; a failed attempt leaves all arrays.
+            # Alternate, so that neither path takes the space of the other; failed attempts are removed from all arrays.
             for path in range(2):
                 others = _points(dashes[:, 1 - path, step - 1 + path])  # not marked yet
                 dash, angle, good = self._extend(dashes[:, path, step - 1], heading[:, path], grid, others)
@@ -278,7 +278,7 @@ class _Growth:
         return paths
 
     def _short_path(self, grid: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Try one path per image: return the images with success, and the dashes `[rows, n, 2, 2]`."""
+        """Try one path per image; return the images that succeeded, and the dashes `[rows, n, 2, 2]`."""
         s, draw = self.settings, self._draw
         begin, angle = s.side * draw((len(rows), _DIRECTIONS, 2)), 2 * np.pi * draw((len(rows), _DIRECTIONS))
         dash = self._dash(begin, angle)
@@ -312,7 +312,7 @@ class _Growth:
         return dash[rows, chosen], angle[rows, chosen], good
 
     def _pick(self, odds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Sample a column of each row with odds `[A, K]`; the mask is False where all odds are 0."""
+        """Sample a column of each row with odds `[A, K]`; the mask is False if all odds are 0."""
         total = odds.cumsum(1)
         threshold = self._draw(len(odds)) * total[:, -1]
         return np.minimum((total <= threshold[:, None]).sum(1), odds.shape[1] - 1), total[:, -1] > 1e-9

@@ -23,9 +23,9 @@ _GREY = np.array([0.2989, 0.5870, 0.1140])  # weights of red, green and blue in 
 
 
 class _SequentialImages(ImageInput):
-    """Images read row by row, one token per pixel; the last `held_out` training images validate."""
+    """Images read row by row, one token per pixel; the last `held_out` training images are for validation."""
 
-    #: Number of training images that validate, from the end.
+    #: Number of training images for validation, from the end.
     held_out: int = 5_000
     folder_name: str
 
@@ -55,7 +55,7 @@ class SequentialImage(_SequentialImages):
     """CIFAR-10 as sequences of 1,024 grey values; ten classes. The Long Range Arena's task "Image".
 
     Grey is `0.2989 red + 0.587 green + 0.114 blue`, as in the arena (Tay et al., ICLR 2021). The last 5,000 training
-    images validate, in the order of CIFAR-10's files; the arena has another order.
+    images, in the order of CIFAR-10's files, are for validation; the arena has another order.
 
     Args:
         images: folder with `cifar-10-python.tar.gz` or its content; by default `root`/CIFAR10.
@@ -67,11 +67,11 @@ class SequentialImage(_SequentialImages):
     colour = True
 
     def grey_values(self, image: np.ndarray) -> np.ndarray:
-        """Convert to the arena's grey."""
+        """Convert an image to the arena's grey."""
         return _grey(image)
 
     def source_key(self) -> dict[str, Any]:
-        """Return the published checksums of all batches: a prepared store needs no batch."""
+        """Return the published checksums of all batches: a prepared store needs no batches."""
         return {"batches": CHECKSUMS}
 
     def images(self) -> Mapping[str, LabelledImages]:
@@ -80,10 +80,10 @@ class SequentialImage(_SequentialImages):
 
 
 class SequentialFashionMNIST(_SequentialImages):
-    """Fashion-MNIST as sequences of 784 grey values; ten classes of clothes. Stands in for SequentialImage offline.
+    """Fashion-MNIST as sequences of 784 grey values; ten classes of clothes. A stand-in for SequentialImage offline.
 
-    Scores cannot be compared with those of CIFAR-10. The last 5,000 training images validate. Reads any set in MNIST's
-    four IDX files with 60,000 training and 10,000 test images of 28 x 28 pixels in ten classes.
+    Scores are not comparable to those on CIFAR-10. The last 5,000 training images are for validation. Any data set in
+    MNIST's four IDX files with 60,000 training and 10,000 test images of 28 x 28 pixels in ten classes can be read.
 
     Args:
         images: folder with the four files; by default `root`/FashionMNIST/raw.
@@ -103,7 +103,7 @@ class SequentialFashionMNIST(_SequentialImages):
 
 
 def _tables(images: LabelledImages) -> Iterator[GraphTable]:
-    """Make tables of grey values, row after row."""
+    """Create tables of grey values, row after row."""
     for start in range(0, len(images), _CHUNK):
         pixels = np.asarray(images.images[start : start + _CHUNK])
         if pixels.ndim == 4:

@@ -1,4 +1,4 @@
-"""Images as graphs of superpixels: published sets, your own images, satellite pictures, and the readers they need."""
+"""Images as graphs of superpixels: published data sets, your own images, satellite pictures, and their readers."""
 
 from graphbench.benchmarks.families import attach
 

@@ -1,4 +1,4 @@
-"""Base class of the superpixel benchmarks: images to graphs on all cores, published graphs, splits."""
+"""Base class of superpixel benchmarks: converts images to graphs on all cores, reads published graphs, splits."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ from graphbench.data.splits import check_fractions, random_split
 from graphbench.data.worker_pool import map_in_processes
 from graphbench.errors import BadInput, GraphbenchError, MissingExtra, check_range
 
-_CHUNK = 100  # images per job: a few tenths of a second; another number would shuffle nodes otherwise
+_CHUNK = 100  # images per job: a few tenths of a second; another number would change the node order
 
 
 class SuperpixelBenchmark(GraphBenchmark):
-    """Base of benchmarks that cut images into superpixels, new images as those of training.
+    """Base of benchmarks that cut images into superpixels, and new images in the same way.
 
     Args:
-        settings: of SLIC and the graphs.
-        graph_seed: of the random order of nodes.
+        settings: settings of SLIC and the graphs.
+        graph_seed: seed of the random order of nodes.
         options: see `GraphBenchmark`.
     """
 
     python_input: ClassVar[str] = IMAGES
-    #: Images have three channels instead of one.
+    #: Whether images have three channels instead of one.
     colour: bool = False
 
     def __init__(self, settings: SlicSettings, graph_seed: int = 0, **options: Any) -> None:
@@ -59,14 +59,14 @@ class SuperpixelBenchmark(GraphBenchmark):
         """Load the images of each split; called only if the store lacks the graphs."""
 
     def source_key(self) -> dict[str, Any]:
-        """Return images, settings, and the version of scikit-image, on which superpixels depend too."""
+        """Return images, settings, and the version of scikit-image, on which superpixels also depend."""
         slic = slic_version(f"{self.spec.name} from images") | asdict(self.settings)
         return {"images": self.image_key(), "slic": slic, "graph_seed": self.graph_seed}
 
     def read(self) -> Mapping[str, Iterator[GraphTable]]:
         """Cut the images on all cores."""
         parts = self.images()
-        # An empty split has the columns of the others: those of one training image, without its graph.
+        # An empty split needs the columns of the others: take those of one training image, without its graph.
         one = parts["train"].select(np.arange(1))
         return {
             split: self._cut(split, images) if len(images) else (t.slice(0, 0) for t in self._cut("train", one))
@@ -90,18 +90,18 @@ class SuperpixelBenchmark(GraphBenchmark):
     def read_input(self, source: str, column: str | None = None, size: int = 128) -> Iterator[InputPart]:
         """Cut the images in a folder and its subfolders, or one image, in the order of their paths.
 
-        Rows have one column, `file`: the path below the folder; an image has no `column`. The order of an image's nodes
-        is random, by `graph_seed`, independent of other images. The neighbours of a node depend on that order a little,
-        as published, so an image of the fit gets the same superpixels as there, but not exactly the same edges.
+        Rows have one column, `file`, with the path below the folder; an image has no `column`. The order of an image's
+        nodes is random, by `graph_seed`, and independent of other images. As published, the neighbours of a node depend
+        slightly on that order, so a training image gets the same superpixels again, but not exactly the same edges.
         """
         files, root = image_files(Path(source), column, self.spec.name)
         names = pd.DataFrame({"file": [file.relative_to(root).as_posix() for file in files]}, dtype=object)
         return self._read(files, names, f"Superpixels of {root}", size)
 
     def read_objects(self, objects: Sequence[Any], size: int = 128) -> Iterator[InputPart]:
-        """Cut images of Pillow or arrays of uint8 pixels as those of files; or read graphs, see `GraphBenchmark`.
+        """Cut Pillow images or arrays of uint8 pixels like those of files; or read graphs, see `GraphBenchmark`.
 
-        Arrays are `[height, width]`, grey, or `[height, width, 3]`, red, green and blue.
+        Arrays are `[height, width]` for grey, or `[height, width, 3]` for red, green and blue.
         """
         if all(map(is_graph, objects)):
             return super().read_objects(objects, size)
@@ -118,7 +118,7 @@ class SuperpixelBenchmark(GraphBenchmark):
 
 
 def cut_image(settings: SlicSettings, graph_seed: int, colour: bool, image: object) -> SuperpixelGraphs | str:
-    """Make the graph of one image, see `as_pixels`, or describe the problem."""
+    """Create the graph of one image, see `as_pixels`, or describe the problem."""
     try:
         pixels = as_pixels(image, colour)
     except BadInput as error:
@@ -141,7 +141,7 @@ def _concatenate(parts: Sequence[SuperpixelGraphs]) -> SuperpixelGraphs:
 
 
 def slic_version(purpose: str) -> dict[str, str]:
-    """Return the version of scikit-image, or raise `MissingExtra` with its purpose."""
+    """Return the version of scikit-image, or raise `MissingExtra` with the purpose."""
     try:
         return {"scikit-image": version("scikit-image")}
     except PackageNotFoundError as error:
@@ -149,7 +149,7 @@ def slic_version(purpose: str) -> dict[str, str]:
 
 
 def to_table(graphs: SuperpixelGraphs) -> GraphTable:
-    """Make a table of graphs without classes."""
+    """Create a table of graphs without classes."""
     columns = {"x_dense": NODE, "edge_index": EDGE, "edge_dense": EDGE}
     arrays = {name: (getattr(graphs, name), axis) for name, axis in columns.items()}
     return make_table(arrays, graphs.num_nodes, graphs.num_edges)
@@ -166,7 +166,7 @@ def from_published(graphs: Sequence[Graph], channels: int) -> dict[str, tuple[Te
 
 
 def leading_validation(train: LabelledImages, test: LabelledImages, share: int) -> dict[str, LabelledImages]:
-    """Split as published: the first of the training images, one in `share`, validate."""
+    """Split as published: the first 1 / `share` of the training images are for validation."""
     val, rest = np.split(np.arange(len(train)), [len(train) // share])
     return {"train": train.select(rest), "val": train.select(val), "test": test}
 
@@ -174,10 +174,10 @@ def leading_validation(train: LabelledImages, test: LabelledImages, share: int) 
 def stratified_rows(
     labels: np.ndarray, fractions: Sequence[float], seed: int, classes: Sequence[str] | None = None
 ) -> dict[str, np.ndarray]:
-    """Split rows at random with the same shares of every class: ascending rows of each split.
+    """Split rows at random with the same shares of every class; return ascending rows of each split.
 
     Raises:
-        BadInput: a class has too few rows; named as in `classes`, else by its number.
+        BadInput: a class has too few rows; names it as in `classes`, else by its number.
     """
     shares: dict[str, float] = dict(zip(SPLITS, check_fractions(fractions), strict=True))
     parts: dict[str, list[np.ndarray]] = {name: [] for name in SPLITS}

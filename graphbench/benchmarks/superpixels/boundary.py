@@ -1,7 +1,7 @@
-"""Make superpixel graphs of images with a class for every pixel, as PascalVOC-SP and COCO-SP of LRGB.
+"""Create superpixel graphs from images with a class for every pixel, like PascalVOC-SP and COCO-SP of LRGB.
 
 "Long Range Graph Benchmark" (Dwivedi et al., NeurIPS 2022, section 4.1 and its data scripts): SLIC cuts a photograph
-into at most 500 superpixels; two that touch are joined, and the edge has the gradient of the image along the boundary.
+into at most 500 superpixels. Those that touch are joined by an edge with the gradient of the image along the boundary.
 
     labels = segment(image / 255, PUBLISHED)           # or any other segmentation
     graph = boundary_graph(image, labels, mask)
@@ -35,7 +35,7 @@ class BoundaryGraph:
         edge_index: superpixels `[E, 2]`, both directions, sorted; int16.
         edge_dense: mean gradient along the common boundary and the number of its pixels, see `boundary_edges`;
             float32 `[E, 2]`.
-        y: class of each superpixel `[n]`, the mask's at the rounded centroid.
+        y: class of each superpixel `[n]`, that of the mask at the rounded centroid.
     """
 
     x_dense: np.ndarray
@@ -45,7 +45,7 @@ class BoundaryGraph:
 
 
 def image_graph(image: np.ndarray, mask: np.ndarray, settings: SlicSettings = PUBLISHED) -> BoundaryGraph:
-    """Cut an image, uint8 `[height, width, 3]` or `[height, width]`, with SLIC and make its graph.
+    """Cut an image, uint8 `[height, width, 3]` or `[height, width]`, with SLIC and create its graph.
 
     `mask` has the class of every pixel `[height, width]`; `settings.use_intensity` is not used.
     """
@@ -54,7 +54,7 @@ def image_graph(image: np.ndarray, mask: np.ndarray, settings: SlicSettings = PU
 
 
 def boundary_graph(image: np.ndarray, labels: np.ndarray, mask: np.ndarray) -> BoundaryGraph:
-    """Make the graph of a segmented image; its nodes are in the order of `labels`.
+    """Create the graph of a segmented image, with nodes in the order of `labels`.
 
     Args:
         image: uint8 `[height, width, 3]` or `[height, width]`.
@@ -64,7 +64,7 @@ def boundary_graph(image: np.ndarray, labels: np.ndarray, mask: np.ndarray) -> B
     _check(image, labels, mask)
     nodes = region_features(image.astype(np.float32) / np.float32(255), labels)
     edges, features = boundary_edges(labels, gradient(image))
-    if len(nodes) == 1:  # as published, a loop without features stands in for edges
+    if len(nodes) == 1:  # as published, a loop without features replaces edges
         edges, features = np.zeros((1, 2), dtype=np.int64), np.zeros((1, 2))
     rows, columns = np.rint(nodes[:, -2:].astype(np.float32)).astype(np.int64).T
     return BoundaryGraph(
@@ -95,7 +95,7 @@ def region_features(image: np.ndarray, labels: np.ndarray) -> np.ndarray:
     starts = np.cumsum(count) - count
     values = image.reshape(flat.size, -1)[order].astype(np.float64)
     mean = np.add.reduceat(values, starts) / count[:, None]
-    deviation = values - np.repeat(mean, count, axis=0)  # two passes: nothing cancels
+    deviation = values - np.repeat(mean, count, axis=0)  # two passes avoid cancellation
     std = np.sqrt(np.add.reduceat(deviation**2, starts) / count[:, None])
     centre = [np.bincount(flat, weights=place) / count for place in np.divmod(np.arange(flat.size), labels.shape[1])]
     extremes = np.maximum.reduceat(values, starts), np.minimum.reduceat(values, starts)
@@ -103,7 +103,7 @@ def region_features(image: np.ndarray, labels: np.ndarray) -> np.ndarray:
 
 
 def gradient(image: np.ndarray) -> np.ndarray:
-    """Compute the magnitude of the Sobel gradient of the grey image `[height, width]` by scikit-image."""
+    """Compute the magnitude of the Sobel gradient of the grey image `[height, width]` with scikit-image."""
     skimage = load_skimage()
     grey = skimage.color.rgb2gray(image) if image.ndim == 3 else skimage.util.img_as_float(image)
     return np.asarray(skimage.filters.sobel(grey))
@@ -112,10 +112,10 @@ def gradient(image: np.ndarray) -> np.ndarray:
 def boundary_edges(labels: np.ndarray, gradient: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return pairs of superpixels that touch, with the gradient and length of their boundary.
 
-    As `skimage.graph.rag_boundary` with connectivity 2: for every pixel p of superpixel a, let s be the smallest and l
-    the largest number among p and the eight pixels around it. If s < a, p counts for the pair (s, a); if l > a, p
-    counts for the pair (a, l). (So where three superpixels meet, the middle one is left out.) An edge has the mean
-    gradient over its pixels, and their number.
+    This works like `skimage.graph.rag_boundary` with connectivity 2: for every pixel p of superpixel a, let s be the
+    smallest and l the largest number among p and the eight pixels around it. If s < a, p counts for the pair (s, a); if
+    l > a, p counts for the pair (a, l). (Where three superpixels meet, the middle one is thus left out.) An edge has
+    the mean gradient over its pixels, and their number.
 
     Returns:
         Both directions `[E, 2]`, int64, sorted, and mean gradient and number of pixels `[E, 2]`, float64.

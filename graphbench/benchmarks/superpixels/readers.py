@@ -45,7 +45,7 @@ _ALLOWED: dict[tuple[str, str], Any] = {
 
 
 def idx_files(folder: Path, origin: str = "") -> dict[str, tuple[Path, Path]]:
-    """Find images and labels of the training and test part: the four files of MNIST, packed (.gz) or not."""
+    """Find images and labels of the training and test parts: the four files of MNIST, packed (.gz) or not."""
     files, missing = {}, []
     for part, prefix in _PARTS.items():
         names = f"{prefix}-images-idx3-ubyte", f"{prefix}-labels-idx1-ubyte"
@@ -67,7 +67,7 @@ def idx_checksums(folder: Path, origin: str = "") -> dict[str, list[str]]:
 
 
 def has_idx_files(folder: Path) -> bool:
-    """Return whether a folder holds any of the four files."""
+    """Return whether a folder contains any of the four files."""
     return any(folder.glob("*-idx?-ubyte*"))
 
 
@@ -84,16 +84,16 @@ def read_idx(file: Path) -> np.ndarray:
     kind, axes = content[2], content[3]
     if kind != _UNSIGNED_BYTE:
         raise CorruptData(f"{file} holds values of type {kind}; only unsigned bytes (8) are images or labels.")
-    start = 4 + 4 * axes  # of the values
+    start = 4 + 4 * axes  # first byte of the values
     shape = np.frombuffer(content[4:start], dtype=">u4").tolist() if len(content) >= start else []
-    expected = start + prod(shape)  # Python's integers: lengths of a damaged file would overflow NumPy's
+    expected = start + prod(shape)  # Python integers, since lengths in a damaged file could overflow NumPy's
     if len(shape) != axes or len(content) != expected:
         raise CorruptData(f"{file} has {len(content):,} bytes instead of {expected:,} for the shape {shape}.")
     return np.frombuffer(content, dtype=np.uint8, offset=start).reshape(shape)
 
 
 def read_idx_folder(folder: Path) -> dict[str, LabelledImages]:
-    """Read training and test images of MNIST's four files."""
+    """Read training and test images from MNIST's four files."""
     parts = {}
     for part, (image_file, label_file) in idx_files(folder).items():
         images, labels = read_idx(image_file), read_idx(label_file)
@@ -109,8 +109,8 @@ def read_idx_folder(folder: Path) -> dict[str, LabelledImages]:
 def read_cifar10(folder: Path) -> dict[str, LabelledImages]:
     """Read training and test images, in the order of the batches.
 
-    The folder holds the archive `cifar-10-python.tar.gz`, which is read without unpacking it, or its folder
-    `cifar-10-batches-py`; or is that folder.
+    The folder contains the archive `cifar-10-python.tar.gz`, which is read without unpacking it, or its folder
+    `cifar-10-batches-py`; or it is that folder.
     """
     content = _batches(folder)
     parts = {}

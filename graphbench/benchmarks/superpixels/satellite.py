@@ -36,17 +36,17 @@ _BANDS = {"train": (0, 7), "val": (3_400, 2), "test": (4_400, 2)}
 class SatelliteSuperpixels(GraphBenchmark):
     """Satellite pictures as graphs of up to 500 superpixels, each of which is sea, land or lake.
 
-    A stand-in for PascalVOC-SP that needs no network: photographs of the earth ("Blue Marble") with masks, made into
-    graphs as those of PascalVOC-SP (`superpixels.boundary`), with 469 nodes and 2,667 directed edges on average instead
-    of 479 and 2,710. It has three classes instead of 21, and few graphs, so scores do not compare with those on
-    PascalVOC-SP.
+    This is a stand-in for PascalVOC-SP that needs no network: photographs of the earth ("Blue Marble") with masks,
+    converted to graphs like those of PascalVOC-SP (`superpixels.boundary`), with 469 nodes and 2,667 directed edges on
+    average instead of 479 and 2,710. It has three classes instead of 21, and few graphs, so scores are not comparable
+    to those on PascalVOC-SP.
 
-    Splits are bands of longitude that share no pixel: training takes the Americas, Africa and Europe (180 W to 44 E),
-    validation western and central Asia and the Indian Ocean (46.7 E to 110.7 E), test East Asia, Australia and the
-    Pacific (113.3 E to 177.3 E). The poles beyond 84 degrees are left out.
+    Splits are bands of longitude without shared pixels: training has the Americas, Africa and Europe (180 W to 44 E),
+    validation has western and central Asia and the Indian Ocean (46.7 E to 110.7 E), and test has East Asia, Australia
+    and the Pacific (113.3 E to 177.3 E). The poles beyond 84 degrees are left out.
 
     Args:
-        overlap: training tiles overlap by half their height and width, 169 instead of 49 of them; those of
+        overlap: training tiles overlap by half their height and width, which gives 169 instead of 49 tiles; those of
             validation and test never overlap.
         options: see `GraphBenchmark`.
     """
@@ -102,7 +102,7 @@ def _cut_tile(tile: tuple[np.ndarray, np.ndarray]) -> BoundaryGraph:
 
 
 def read_earth(photograph: Path, mask: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Read the photograph, uint8 `[2700, 5400, 3]`, and the class of each of its pixels, uint8 `[2700, 5400]`.
+    """Read the photograph, uint8 `[2700, 5400, 3]`, and the class of each pixel, uint8 `[2700, 5400]`.
 
     A pixel has the class of the mask's cell at its centre: 0 sea, 1 land, 2 lake. The mask starts in the south, the
     photograph in the north.

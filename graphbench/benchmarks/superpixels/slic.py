@@ -1,8 +1,8 @@
-"""Make superpixel graphs as in "Benchmarking Graph Neural Networks" (Dwivedi et al., JMLR 2023, appendix A.2).
+"""Create superpixel graphs as in "Benchmarking Graph Neural Networks" (Dwivedi et al., JMLR 2023, appendix A.2).
 
 SLIC (Achanta et al., TPAMI 2012) cuts an image into superpixels; each becomes a node that is joined to eight of its
-nearest. Legend: n superpixels of an image, c channels (1 or 3); a chunk has M images with N nodes and E directed
-edges in all.
+nearest ones. Legend: n superpixels of an image, c channels (1 or 3); a chunk has M images with N nodes and E directed
+edges in total.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 from graphbench.data.worker_pool import random_state
 from graphbench.errors import GraphbenchError, MissingExtra
 
-#: Nearest superpixels in the width of the kernel, and out-edges of a node.
+#: Number of nearest superpixels in the kernel width, and of out-edges of a node.
 NEIGHBOURS = 8
 _EPSILON = 1e-8  # keeps the width above 0
 
@@ -27,10 +27,10 @@ class SlicSettings:
     """Settings of SLIC and of the graphs.
 
     Args:
-        num_segments: most superpixels.
-        compactness: weight of distance against similarity of colour.
+        num_segments: maximum number of superpixels.
+        compactness: weight of distance relative to colour similarity.
         surplus: the first request is for `num_segments + surplus` superpixels; see `segment`.
-        use_intensity: edge weights decrease with the difference of mean intensities too; see `neighbour_graph`.
+        use_intensity: edge weights also decrease with the difference of mean intensities; see `neighbour_graph`.
     """
 
     num_segments: int = 75
@@ -53,7 +53,7 @@ class SuperpixelGraphs:
     """Graphs as arrays, one after the other.
 
     Args:
-        num_nodes, num_edges: per graph `[M]`.
+        num_nodes, num_edges: sizes per graph `[M]`.
         x_dense: mean intensity of each channel (0 to 1), then row and column of the centroid divided by the longer
             side of the image; float16 `[N, c + 2]`.
         edge_index: node numbers within the graph `[E, 2]`.
@@ -68,11 +68,11 @@ class SuperpixelGraphs:
 
 
 def segment(image: np.ndarray, settings: SlicSettings) -> np.ndarray:
-    """Label the superpixel of every pixel of an image with values 0 to 1: int64 `[height, width]`, from 0 without gaps.
+    """Label the superpixels of an image with values 0 to 1: int64 `[height, width]`, from 0 without gaps.
 
     SLIC returns more or fewer superpixels than requested. As published, the first request is `num_segments + surplus`,
-    decreased by one until at most `num_segments` result. Requests with the same grid of initial centres have the same
-    result and are tried once: 1.6 calls per image instead of 21 on Fashion-MNIST.
+    which is decreased by one until there are at most `num_segments`. Requests with the same grid of initial centres
+    have the same result and are tried only once: 1.6 calls per image instead of 21 on Fashion-MNIST.
     """
     slic = load_skimage().segmentation.slic
     for request in _requests(image.shape[0], image.shape[1], settings.num_segments + settings.surplus):
@@ -98,7 +98,7 @@ def load_skimage() -> ModuleType:
 
 @cache
 def _requests(height: int, width: int, most: int) -> tuple[int, ...]:
-    """List requests from `most` down; of those with the same grid of centres only the first."""
+    """List requests from `most` down, keeping only the first of those with the same grid of centres."""
     regular_grid = load_skimage().util.regular_grid
     requests: list[int] = []
     previous = None
@@ -126,10 +126,10 @@ def neighbour_graph(features: np.ndarray, use_intensity: bool = False) -> tuple[
 
         A_ij = (exp(-(d_ij / sigma_i)^2) + exp(-(d_ij / sigma_j)^2)) / 2.
 
-    With `use_intensity` each exponential is multiplied by the same term of the distance between intensities. Of the 9
-    largest A_ij of a row, 8 become edges i -> j of weight A_ij. The original drops an arbitrary one (by NumPy's
-    partition); here it is the node with the highest number, and numbers are random. Up to 9 superpixels are joined all
-    to all.
+    With `use_intensity` each exponential is multiplied by the same term for the distance between intensities. Of the 9
+    largest A_ij of a row, 8 become edges i -> j with weight A_ij. The original drops an arbitrary one (NumPy's
+    partition); here it is the node with the highest number, and numbers are random. Up to 9 superpixels are fully
+    connected.
 
     Returns:
         Node numbers `[edges, 2]`, sorted, and weights `[edges]`.
@@ -158,7 +158,7 @@ def _closeness(points: np.ndarray) -> np.ndarray:
 
 
 def _largest(values: np.ndarray, count: int) -> np.ndarray:
-    """Mask the `count` largest off-diagonal entries of each row; of equal ones the first."""
+    """Mask the `count` largest off-diagonal entries of each row, the first ones on ties."""
     values = values.copy()
     np.fill_diagonal(values, -1.0)
     limit = np.partition(values, -count, axis=1)[:, -count, None]
@@ -167,13 +167,13 @@ def _largest(values: np.ndarray, count: int) -> np.ndarray:
 
 
 def superpixel_graphs(chunk: ImageChunk) -> SuperpixelGraphs:
-    """Make graphs of some images."""
+    """Create graphs from images."""
     rng = random_state(*chunk.seeds)
     features, edges, weights = [], [], []
     for image in chunk.images:
         scaled = image.astype(np.float32) / np.float32(255)
         nodes = node_features(scaled, segment(scaled, chunk.settings))
-        nodes = nodes[rng.permutation(len(nodes))]  # SLIC numbers row by row, and ties follow the numbers
+        nodes = nodes[rng.permutation(len(nodes))]  # SLIC numbers superpixels row by row, and ties are broken by number
         ends, weight = neighbour_graph(nodes, chunk.settings.use_intensity)
         features.append(nodes)
         edges.append(ends)

@@ -1,4 +1,4 @@
-"""Escape texts of others in tables, so that no spreadsheet runs them as formulas and no page shows them as markup."""
+"""Escape untrusted text in tables, so that spreadsheets do not run it as formulas or pages render it as markup."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ import pandas as pd
 
 #: Characters with which a formula begins in the usual spreadsheets.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
-#: Words for a missing value that begin like one.
+#: Words for a missing value that begin like a formula.
 _GAPS = ("-", "--", "-1.#IND", "-1.#QNAN")
-#: Spreadsheets of many countries cut lines at semicolons, which nobody quotes in a table with commas.
+#: In many locales spreadsheets split lines at semicolons, which are not quoted in a table with commas.
 _AFTER_SEMICOLON = re.compile(r"(?<=;)[^;]+")
 _MARKUP = str.maketrans({mark: f"\\{mark}" for mark in "\\|*_`<>[]"})
 
 
 def as_text(cell: Any) -> Any:
-    """Put an apostrophe before each text in a cell that a spreadsheet would run; numbers stay numbers.
+    """Put an apostrophe before any text in a cell that a spreadsheet would run; numbers stay numbers.
 
-    Where semicolons separate, `a;=HYPERLINK(1)` is two cells, the second a formula.
+    If semicolons separate cells, `a;=HYPERLINK(1)` is two cells, and the second is a formula.
 
     Examples:
         >>> as_text("=HYPERLINK(A1)"), as_text("-1.2"), as_text("-1,2"), as_text(-1.2), as_text("-"), as_text("CCO")
@@ -38,15 +38,15 @@ def _escape(text: str) -> str:
     if not text.startswith(_FORMULA) or text in _GAPS:
         return text
     try:
-        # A number runs nothing, and must stay one for whoever reads the table.
-        float(text.replace(",", ".", 1))  # with a decimal comma, too
+        # A number is harmless, and must stay one for whoever reads the table.
+        float(text.replace(",", ".", 1))  # also with a decimal comma
     except ValueError:
         return f"'{text}"
     return text
 
 
 def markdown_text(text: str) -> str:
-    r"""Escape a text to one line that Markdown shows as it is, without tags, links, or further cells of a table.
+    r"""Escape a text to one line that Markdown shows verbatim, without tags, links, or further table cells.
 
     Examples:
         >>> markdown_text("a|b <img src=x>")
@@ -56,7 +56,7 @@ def markdown_text(text: str) -> str:
 
 
 def without_formulas(frame: pd.DataFrame) -> pd.DataFrame:
-    """Escape names of columns and cells of text that a spreadsheet would run; columns of numbers are not copied.
+    """Escape column names and text cells that a spreadsheet would run; columns of numbers are not copied.
 
     Examples:
         >>> without_formulas(pd.DataFrame({"id": ["@a", "b"], "=x": [-1.5, 2.0]}))

@@ -1,4 +1,4 @@
-"""Read files that somebody else may have written, with a one-line error for whatever is wrong with them."""
+"""Read untrusted files, with a one-line error for whatever is wrong with them."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ import yaml
 from graphbench.errors import CorruptData, GraphbenchError
 
 FETCH_AGAIN = "Delete it to fetch it again."
-#: Largest number of values in a configuration; those that are shipped have some hundreds.
+#: Maximum number of values in a configuration; shipped ones have a few hundred.
 MAX_VALUES = 100_000
 _MAX_DEPTH = 100
-#: libyaml where PyYAML was built with it: a hundred files in hundredths of a second.
+#: Use libyaml if PyYAML was built with it: it reads a hundred files in hundredths of a second.
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 @contextlib.contextmanager
 def foreign(what: str | Path, advice: str = "", is_not: str = "cannot be read") -> Iterator[None]:
-    """Turn what readers raise on damaged content into a `CorruptData`; graphbench's own errors pass.
+    """Turn errors that readers raise on damaged content into a `CorruptData`; graphbench's errors pass unchanged.
 
-    Decoders raise whatever altered bytes lead them to, so no list of their errors is complete. The message joins
+    Altered bytes can make decoders raise anything, so no list of their errors is complete. The message consists of
     `what`, `is_not` and the sentence `advice`.
 
     Raises:
-        CorruptData: in one line, with the kind of the error and the first line of its message.
+        CorruptData: one line with the type of the error and the first line of its message.
     """
     try:
         yield
@@ -47,7 +47,7 @@ def foreign(what: str | Path, advice: str = "", is_not: str = "cannot be read") 
 
 
 def load_tensors(source: Path | IO[bytes], mmap: bool = False) -> Any:
-    """Load tensors and plain containers that torch saved, without running code. Call it within `foreign`."""
+    """Load tensors and plain containers saved by torch, without running code. Call it within `foreign`."""
     import torch  # commands that read only YAML and JSON start without it
 
     if zipfile.is_zipfile(source):
@@ -59,10 +59,10 @@ def load_tensors(source: Path | IO[bytes], mmap: bool = False) -> Any:
 
 
 def check_stored(archive: zipfile.ZipFile) -> None:
-    """Refuse an archive that holds more than its size, which torch would allocate: it stores members as they are."""
+    """Refuse an archive whose members are larger than itself: torch, which never compresses, would allocate them."""
     size = archive.fp.seek(0, io.SEEK_END) if archive.fp is not None else 0
     if (held := sum(info.file_size for info in archive.infolist())) > size:
-        raise ValueError(f"its members have {held:,} bytes in a file of {size:,}, as torch writes none")
+        raise ValueError(f"its members have {held:,} bytes in a file of {size:,}, unlike torch's files")
 
 
 def load_tensor_bytes(content: bytes) -> Any:
@@ -76,7 +76,7 @@ class _RestrictedUnpickler(pickle.Unpickler):
         self._allowed = allowed
 
     def find_class(self, module: str, name: str) -> Any:
-        # Names that are allowed, not those that are refused: any name that such a list forgot would run code.
+        # An allowlist: any name missing from a list of refused names could run code.
         if (module, name) not in self._allowed:
             raise pickle.UnpicklingError(f"it names {module}.{name}, which might run code of the file")
         stand_in = self._allowed[module, name]
@@ -84,9 +84,9 @@ class _RestrictedUnpickler(pickle.Unpickler):
 
 
 def load_pickle(file: IO[bytes], allowed: Mapping[tuple[str, str], Any], **options: Any) -> Any:
-    """Load a pickle that may use the allowed globals alone.
+    """Load a pickle that may use only the allowed globals.
 
-    `allowed` has module and name of a global, and what to use in its place, None for itself.
+    `allowed` maps module and name of a global to its replacement; None means the global itself.
 
     Raises:
         pickle.UnpicklingError: the file names another global.
@@ -103,7 +103,7 @@ def load_json(path: Path) -> Any:
 
     Raises:
         OSError: the file cannot be read.
-        ValueError: it is no JSON, no UTF-8, or nested too deep for recursive functions.
+        ValueError: it is not JSON or not UTF-8, or is nested too deep for recursive functions.
     """
     too_deep = f"it is nested more than {_MAX_DEPTH} deep"
     try:
@@ -126,13 +126,13 @@ def _containers(value: Any) -> list[Any]:
 def load_yaml(text: str) -> Any:
     """Load a YAML text of plain values.
 
-    Aliases may repeat values, but within limits: ten lines can stand for a billion values, which take no memory until
-    somebody iterates over them.
+    Aliases may repeat values within limits: ten lines can represent a billion values, which take no memory until they
+    are iterated over.
 
     Raises:
-        yaml.YAMLError: it is no YAML, is nested too deeply, stands for more than `MAX_VALUES` values, or has a key
-            twice in one mapping, of which YAML would silently drop the first. The message names a line that is
-            indented with a tab.
+        yaml.YAMLError: it is not YAML, is nested too deep, represents more than `MAX_VALUES` values, or repeats a key
+            within a mapping, where YAML would silently drop the first. The message names a line that is indented with a
+            tab.
 
     Examples:
         >>> load_yaml("{a: &x [1, 2], b: *x}")
@@ -143,7 +143,7 @@ def load_yaml(text: str) -> Any:
     except yaml.MarkedYAMLError as error:
         if (line := _line_with_tab(text, error)) is None:
             raise
-        raise yaml.YAMLError(f"line {line} is indented with a tab, where YAML takes spaces alone") from error
+        raise yaml.YAMLError(f"line {line} is indented with a tab; YAML takes only spaces") from error
     try:
         content = yaml.load(text, _LOADER)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:  # such as a 13th month
@@ -154,35 +154,35 @@ def load_yaml(text: str) -> Any:
 
 
 def _line_with_tab(text: str, error: yaml.MarkedYAMLError) -> int | None:
-    """Return the number of the line on which parsing stopped, if a tab is in its indentation."""
+    """Return the number of the line on which parsing stopped, if its indentation has a tab."""
     if error.problem_mark is None:
         return None
     number: int = error.problem_mark.line
-    line = dict(enumerate(text.splitlines())).get(number, "")  # none where the text ends too early
+    line = dict(enumerate(text.splitlines())).get(number, "")  # none if the text ends too early
     return number + 1 if "\t" in line[: len(line) - len(line.lstrip(" \t"))] else None
 
 
 class _Level:
-    """Mapping or list around the event at hand, with the lines of a mapping's keys so far."""
+    """Mapping or list around the current event, with the lines of the keys seen so far."""
 
     def __init__(self, is_mapping: bool) -> None:
         self.is_mapping = self.at_key = is_mapping
         self.lines: dict[str, int] = {}
 
     def add(self, event: yaml.NodeEvent) -> None:
-        """Take a key or value, and refuse a key that is there already."""
+        """Add a key or value, and refuse a repeated key."""
         if self.at_key and isinstance(event, yaml.ScalarEvent) and event.value != "<<":
             line = event.start_mark.line + 1 if event.start_mark is not None else 0
             if event.value in self.lines:
                 raise yaml.YAMLError(
-                    f"{event.value} stands twice, in line {self.lines[event.value]} and in line {line}"
+                    f"{event.value} occurs twice, in line {self.lines[event.value]} and in line {line}"
                 )
             self.lines[event.value] = line
         self.at_key = self.is_mapping and not self.at_key
 
 
 def _check_events(text: str) -> None:
-    """Check depth and keys before values are built: libyaml's parser recurses down to the end of the stack."""
+    """Check depth and keys before values are built: libyaml's parser recurses without limit and overflows the stack."""
     levels: list[_Level] = []
     for event in yaml.parse(text, _LOADER):
         if isinstance(event, yaml.CollectionEndEvent):
@@ -196,7 +196,7 @@ def _check_events(text: str) -> None:
 
 
 def _count_values(value: Any, counts: dict[int, float]) -> float:
-    """Count the values that a value stands for, each container once; infinity where one contains itself."""
+    """Count the values that a value expands to; infinity if a container contains itself."""
     if not isinstance(value, (dict, list)):
         return 1
     if id(value) not in counts:

@@ -1,4 +1,4 @@
-"""List the files of a folder that somebody else filled."""
+"""List the files in a folder of untrusted content."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from pathlib import Path
 
 
 def files_below(folder: Path, hidden: bool = False) -> list[Path]:
-    """List the files in a folder and its subfolders, sorted, as file systems list in any order.
+    """List the files in a folder and its subfolders, sorted since file systems return any order.
 
-    Links are followed, also to folders, but not to one that they lie in.
+    Links are followed, also to folders, but not to a folder that contains the link.
 
     Args:
-        folder: its own name may begin with a dot.
-        hidden: list files and folders whose names begin with a dot, too.
+        folder: the folder; its name may begin with a dot.
+        hidden: also list files and folders whose names begin with a dot.
     """
 
     def walk(place: Path, above: frozenset[Path]) -> Iterator[Path]:

@@ -7,12 +7,12 @@ from typing import Any
 
 
 def flatten(value: Any, name: str = "", lists: bool = False) -> Iterator[tuple[str, Any]]:
-    """Yield the values in nested mappings with their dotted names; an empty mapping is a value.
+    """Yield the values in nested mappings with their dotted names; an empty mapping counts as a value.
 
     Args:
         value: the mapping.
-        name: of `value` itself, in front of all names.
-        lists: whether to walk lists as well, whose items are named by their numbers.
+        name: name of `value` itself, the prefix of all names.
+        lists: also walk lists; their items are named by index.
 
     Examples:
         >>> dict(flatten({"model": {"dim": 3, "sizes": [1, 2]}}))
@@ -30,7 +30,7 @@ def flatten(value: Any, name: str = "", lists: bool = False) -> Iterator[tuple[s
 
 
 def texts_in(value: Any) -> Iterator[str]:
-    """Yield every text in nested mappings and lists; keys are none.
+    """Yield every text in nested mappings and lists, except for keys.
 
     Examples:
         >>> list(texts_in({"data": "NCI", "callbacks": ["Timer", {"every": 3, "unit": "step"}]}))

@@ -1,7 +1,7 @@
 """Share folders between processes and users: locks, and modes that let a group write.
 
-A folder is shared where its group may write to it (`chmod g+ws FOLDER`). What is made in it belongs to the same group
-and may be written by it, whatever the umask says; in all other folders the umask decides alone.
+A folder is shared if its group may write to it (`chmod g+ws FOLDER`). Whatever is created in it belongs to the same
+group, which may write to it regardless of the umask. In all other folders only the umask decides.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ _NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP}
 
 
 def share(path: Path, folder: Path) -> None:
-    """Let the group of a shared folder read and write what this process has made in it.
+    """Let the group of a shared folder read and write what this process has created in it.
 
-    `folder` is the parent of the file or folder; a sticky one (`/tmp`) is not shared.
+    `folder` is the parent of `path`; a sticky folder (`/tmp`) is not shared.
     """
     place = folder.stat()
     if os.name != "posix" or not place.st_mode & stat.S_IWGRP or place.st_mode & stat.S_ISVTX:
         return
     for item in (path, *path.iterdir()) if path.is_dir() else (path,):
-        with contextlib.suppress(OSError):  # another user's, who has shared it
+        with contextlib.suppress(OSError):  # owned by another user, who has shared it
             if item.stat().st_gid != place.st_gid:
                 os.chown(item, -1, place.st_gid)
             mode = stat.S_IMODE(item.stat().st_mode) | stat.S_IRGRP | stat.S_IWGRP
@@ -40,7 +40,7 @@ def share(path: Path, folder: Path) -> None:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder and its parents, each shared where its parent is."""
+    """Create a folder and its parents, each shared if its parent is."""
     if not folder.is_dir():
         make_folder(folder.parent)
         folder.mkdir(exist_ok=True)
@@ -48,7 +48,7 @@ def make_folder(folder: Path) -> None:
 
 
 def write_shared(path: Path, text: str) -> None:
-    """Replace a text file by one that the group of its folder may write, too.
+    """Replace a text file by one that the group of its folder may also write.
 
     Raises:
         OSError: nothing can be written there; the old file stays.
@@ -64,7 +64,7 @@ def write_shared(path: Path, text: str) -> None:
 
 
 def access_advice(path: Path, root: Path) -> str:
-    """Say who owns a path that this user may not write to, and how the owner can share it with a group."""
+    """Describe who owns a path that this user may not write to, and how the owner can share it with a group."""
     while not path.exists() and path != path.parent:
         path = path.parent
     status = path.stat()
@@ -77,7 +77,7 @@ def access_advice(path: Path, root: Path) -> str:
 
 @contextlib.contextmanager
 def locked(file: Path, waiting: str) -> Iterator[None]:
-    """Hold a lock that ends with the process; warn while another process holds it."""
+    """Hold a lock that is released when the process exits; warn while another process holds it."""
     make_folder(file.parent)
     try:
         lock = acquire_lock(file, timeout=0)
@@ -93,19 +93,19 @@ def locked(file: Path, waiting: str) -> Iterator[None]:
 
 
 def plain_lock(path: Path) -> BaseFileLock:
-    """Return a lock, not held, that raises an error on a file system without locks; see `is_without_locks`."""
+    """Return a lock, not acquired, that raises an error on a file system without locks; see `is_without_locks`."""
     return FileLock(path, fallback_to_soft=False)
 
 
 def acquire_lock(path: Path, timeout: float = -1) -> BaseFileLock:
     """Acquire a file lock; on a file system without locks, create a file that only one process can create.
 
-    A lock ends with its process, however that ends. The file in its place, `PATH.taken`, outlives a process that was
-    killed: the next one on the same machine removes it, for another machine a person has to. A warning says so.
+    A lock is released whenever its process exits. The file used instead, `PATH.taken`, outlives a killed process: the
+    next one on the same machine removes it; on another machine, a person has to. A warning says so.
 
     Args:
-        path: of the lock; its folder exists.
-        timeout: seconds to wait; below 0 for as long as it takes.
+        path: path of the lock, in an existing folder.
+        timeout: seconds to wait; a negative value waits forever.
 
     Returns:
         The lock, held.
@@ -123,7 +123,7 @@ def acquire_lock(path: Path, timeout: float = -1) -> BaseFileLock:
             raise
         taken = path.with_name(f"{path.name}.taken")
         logger.warning(
-            "%s lies on a file system without locks: the file %s says that a process works there. Remove it where that "
+            "%s is on a file system without locks: the file %s says that a process works there. Remove it if that "
             "process was killed on another machine.",
             path.parent,
             taken.name,
@@ -134,26 +134,26 @@ def acquire_lock(path: Path, timeout: float = -1) -> BaseFileLock:
 
 
 def process_exists(number: int) -> bool:
-    """Tell whether a process of this machine exists, whoever owns it; True where the system cannot be asked.
+    """Return whether a process of this machine exists, whoever owns it; True if the system cannot tell.
 
     Examples:
         >>> process_exists(os.getpid())
         True
     """
-    # Signal 0 reaches nobody and only asks, except on Windows, where it is Ctrl-C.
+    # Signal 0 is not delivered and only tests for existence, except on Windows, where it is Ctrl-C.
     if os.name != "posix":
         return True
     try:
         os.kill(number, 0)
     except ProcessLookupError:
         return False
-    except PermissionError:  # another user's
+    except PermissionError:  # owned by another user
         return True
     return True
 
 
 def is_without_locks(error: BaseException) -> bool:
-    """Return whether an error says that the file system has no locks, and not that this one cannot be acquired.
+    """Return whether an error means that the file system has no locks, rather than that this lock is unavailable.
 
     Examples:
         >>> is_without_locks(OSError(errno.ENOLCK, "No locks available")), is_without_locks(PermissionError())

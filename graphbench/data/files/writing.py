@@ -1,7 +1,7 @@
-"""Replace files as a whole: a kill or a power cut at any moment leaves the old one or the new one.
+"""Replace files atomically: a kill or a power cut at any moment leaves either the old file or the new one.
 
-Several files that belong together are staged in a folder beside them. A rename of that folder commits them, and
-the next process finishes moves that were interrupted.
+Several files that belong together are staged in a folder next to them. Renaming that folder commits them, and the next
+process finishes interrupted moves.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from graphbench.errors import BadInput
 
 #: Prefixes of folders that are being filled, and of those that are complete.
 _STAGED, _READY = ".staged-", ".commit-"
-#: Errors of a file system that takes no more, and what they mean.
+#: Errors of a file system that accepts no more data, and what they mean.
 NO_ROOM = {
     errno.ENOSPC: "its disk is full",
     errno.EDQUOT: "it would exceed your quota",
@@ -32,7 +32,7 @@ NO_ROOM = {
 
 
 def no_room(error: BaseException | None) -> str:
-    """Return what the system said if an error, or one that led to it, is that of a disk that takes no more, else "".
+    """Return the system's message if an error, or a cause of it, means that the disk accepts no more data, else "".
 
     Examples:
         >>> no_room(OSError(errno.ENOSPC, "No space left on device")), no_room(ValueError())
@@ -49,8 +49,8 @@ def no_room(error: BaseException | None) -> str:
 def writing(path: Path, keep: Path | None = None) -> Iterator[IO[bytes]]:
     """Open a file that replaces `path` when the block succeeds; until then and after an error the old one stays.
 
-    It is written in the same folder, so that the last step is a rename on one file system, and synced before that step,
-    so that a power cut leaves a whole file as well. The old file goes to `keep` when the new one is whole.
+    The new file is written in the same folder, so that the last step is a rename on one file system. It is synced
+    before the rename, so that a power cut also leaves a whole file. When it is complete, the old file moves to `keep`.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
@@ -63,7 +63,7 @@ def writing(path: Path, keep: Path | None = None) -> Iterator[IO[bytes]]:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        # mkstemp lets nobody else read the file.
+        # mkstemp makes the file readable only by its owner.
         Path(temporary).chmod(0o666 & ~_umask())
         if keep is not None and path.is_file():
             _keep(path, keep)
@@ -73,7 +73,7 @@ def writing(path: Path, keep: Path | None = None) -> Iterator[IO[bytes]]:
         if isinstance(error, OSError) and error.filename in (None, temporary):
             error.filename = str(place_of(path))
         raise
-    with contextlib.suppress(OSError):  # Windows cannot sync a folder with the rename in it
+    with contextlib.suppress(OSError):  # Windows cannot sync the folder to persist the rename
         sync_path(path.parent)
 
 
@@ -84,12 +84,12 @@ def write_text(path: Path, text: str) -> None:
 
 
 def _keep(path: Path, backup: Path) -> None:
-    """Link a file to a second name, so that it never loses its first."""
+    """Link a file to a second name, so that it always keeps its first one."""
     link = backup.with_name(f".{backup.name}-{os.getpid()}")
     link.unlink(missing_ok=True)
     try:
         link.hardlink_to(path)
-    except OSError:  # a file system without hard links: for a moment the file has only its new name
+    except OSError:  # without hard links, the file has only its new name for a moment
         path.replace(backup)
         return
     link.replace(backup)
@@ -97,13 +97,13 @@ def _keep(path: Path, backup: Path) -> None:
 
 
 def remove_link(path: Path) -> None:
-    """Remove a link in place of a file that is about to be written to: in a sent folder it may lead anywhere."""
+    """Remove a link at a path that is about to be written: in a folder from someone else it may lead anywhere."""
     if path.is_symlink():
         path.unlink(missing_ok=True)
 
 
 def sync_path(path: Path) -> None:
-    """Sync a file, or a folder with its list of names, to the disk; raise `OSError` where the system cannot."""
+    """Sync a file, or a folder with its list of names, to the disk; raise `OSError` if the system cannot."""
     handle = os.open(path, os.O_RDONLY if os.name == "posix" else os.O_RDWR)
     try:
         os.fsync(handle)
@@ -112,7 +112,7 @@ def sync_path(path: Path) -> None:
 
 
 def _umask() -> int:
-    mask = os.umask(0)  # there is no way to read it but to set it
+    mask = os.umask(0)  # it can only be read by setting it
     os.umask(mask)
     return mask
 
@@ -126,28 +126,28 @@ def writing_together(folder: Path) -> Iterator[Path]:
     staged = Path(tempfile.mkdtemp(dir=folder, prefix=f"{_STAGED}{socket.gethostname()}-{os.getpid()}-"))
     try:
         yield staged
-        # The commit: from here on the files will be moved, by this process or the next.
+        # This is the commit: from here on this process or the next one will move the files.
         staged.rename(folder / f"{_READY}{time.time_ns()}-{os.getpid()}")
     except BaseException:
         shutil.rmtree(staged, ignore_errors=True)
         if is_new:
-            with contextlib.suppress(OSError):  # others have written there since
+            with contextlib.suppress(OSError):  # other processes have written there since
                 folder.rmdir()
         raise
     finish_writing(folder)
 
 
 def finish_writing(folder: Path) -> None:
-    """Finish the moves of a process that was killed, and remove what an ended process left unfinished.
+    """Finish the moves of a killed process, and remove what a process that has exited left unfinished.
 
-    Several processes may do so at once. A folder that was sent may hold such files, too, and links that lead elsewhere:
-    nothing is moved into or out of `folder` by a link.
+    Several processes may do so at once. A folder from someone else may also contain such files, and links that lead
+    elsewhere: nothing is moved into or out of `folder` through a link.
 
     Raises:
         BadInput: a link leads out of the folder.
         OSError: the folder cannot be written to.
     """
-    # In the order of their commits, as names begin with the time: of two the later one's files stay.
+    # In commit order, since names begin with the time: the files of the latest commit win.
     for ready in sorted(folder.glob(f"{_READY}*")):
         _refuse_link(ready, folder)
         for path in sorted(path for path in ready.rglob("*") if path.is_file()):
@@ -171,7 +171,7 @@ def _refuse_link(path: Path, folder: Path) -> None:
 
 
 def _is_running(staged: Path) -> bool:
-    """Return whether the process that writes a folder may still run; where nobody can tell, it may for a day."""
+    """Return whether the process that writes a folder may still be running; if unknown, assume so for a day."""
     host, _, process = staged.name.removeprefix(_STAGED).rpartition("-")[0].rpartition("-")
     if host == socket.gethostname() and os.name == "posix":
         return process.isdigit() and process_exists(int(process))
@@ -181,7 +181,7 @@ def _is_running(staged: Path) -> bool:
 
 
 def place_of(path: Path) -> Path:
-    """Return the final path of a file in a folder of `writing_together`; any other path as it is.
+    """Return the final path of a file in a folder of `writing_together`; return any other path unchanged.
 
     Examples:
         >>> place_of(Path("run/.staged-7-ab/diagnostics/gap.csv")).as_posix(), place_of(Path("run/a.csv")).as_posix()

@@ -1,1 +1,1 @@
-"""Long computations in parts: `shares` divides them between jobs, `kept` keeps what is finished."""
+"""Divide long computations into parts: `shares` divides them between jobs, `kept` stores finished parts."""

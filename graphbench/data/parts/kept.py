@@ -1,9 +1,9 @@
-"""Parts of an entry of the store that takes long: each is kept until the entry has been written from all of them.
+"""Store parts of an entry that takes long to compute, until the entry has been written from all of them.
 
     STORE/parts/<entry>/part-<key>/
 
-A part is an entry itself: it appears whole, with checksums, so that a killed process loses the one that it was at, and
-processes that share the store may compute parts of one entry.
+A part is itself an entry: it appears as a whole, with checksums. A killed process therefore loses only the part that it
+was computing, and processes that share the store may compute parts of one entry.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from graphbench.data.entry import Entry, EntryWriter
 from graphbench.data.parts.shares import Share
 from graphbench.data.store import Store
 
-#: Folder of the parts in that of a store.
+#: Folder of the parts within the folder of a store.
 ROOM = "parts"
 #: Rows of a file, or graphs, in a part.
 PART_ROWS = 1 << 14
@@ -25,7 +25,7 @@ Span = tuple[int, int]
 
 
 class KeptParts:
-    """The parts of the entry of a store that has this key."""
+    """The parts of the entry with this key in a store."""
 
     def __init__(self, store: Store, key: Mapping[str, Any]) -> None:
         self.folder = store.root / ROOM / store.folder(key).name
@@ -41,13 +41,13 @@ class KeptParts:
         return self._store.open(self._part(span))
 
     def open_or_build(self, span: Span, build: Callable[[EntryWriter], None], describe: str) -> Entry:
-        """Open a part; compute it first where it is missing, see `Store.open_or_build`."""
+        """Open a part; compute it first if it is missing, see `Store.open_or_build`."""
         return self._store.open_or_build(self._part(span), build, f"rows {span[0]:,} to {span[1]:,} of {describe}")
 
     def fill(
         self, spans: Sequence[Span], share: Share, build: Callable[[Span, EntryWriter], None], describe: str
     ) -> int:
-        """Compute those parts of a share that are missing; `build` writes one.
+        """Compute the missing parts of a share; `build` writes one.
 
         Returns:
             Number of parts, of all shares, that are still missing.
@@ -58,13 +58,13 @@ class KeptParts:
         return sum(not self._store.folder(self._part(span)).is_dir() for span in spans)
 
     def joined(self, key: Mapping[str, Any], build: Callable[[EntryWriter], None], describe: str) -> Entry:
-        """Open or build an entry beside the parts, which is memory-mapped, and removed with them."""
+        """Open or build a memory-mapped entry next to the parts, which is removed with them."""
         return self._store.open_or_build(key, build, describe)
 
     def remove(self) -> None:
-        """Remove all parts, once the entry is there."""
+        """Remove all parts, once the entry exists."""
         if self.exist():
-            shutil.rmtree(self.folder, ignore_errors=True)  # another process may be at it
+            shutil.rmtree(self.folder, ignore_errors=True)  # another process may be removing them
 
     def _part(self, span: Span) -> dict[str, Any]:
         return {"kind": "part", "of": self._key, "rows": list(span)}

@@ -10,20 +10,20 @@ from dataclasses import dataclass
 
 from graphbench.errors import BadInput
 
-#: Value of `--part` that takes the share from the variables of a launcher.
+#: Value of `--part` that derives the share from the variables of a launcher.
 AUTO = "auto"
-#: Rows of an input in each part, unless others are asked for.
+#: Rows of an input in each part, unless specified otherwise.
 PART_ROWS = 1 << 16
 _ARRAY = ("SLURM_ARRAY_TASK_ID", "SLURM_ARRAY_TASK_MIN", "SLURM_ARRAY_TASK_MAX", "SLURM_ARRAY_TASK_COUNT")
 _TORCHRUN, _SRUN = ("RANK", "WORLD_SIZE"), ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS")
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
-#: Variables by which Lightning takes a process for one of several that train together.
+#: Variables by which Lightning recognises a process as one of several that train together.
 _OF_RANKS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "GROUP_RANK", "TORCHELASTIC_RUN_ID", "SLURM_NTASKS", "SLURM_PROCID")
 
 
 @dataclass(frozen=True)
 class Share:
-    """Share `number`, from 1, of `count`: every `count`-th part of an input, so that no number of rows is needed.
+    """Share `number`, from 1, of `count`: every `count`-th part of an input, so the number of rows is not needed.
 
     Examples:
         >>> [part for part in range(7) if Share(2, 3).has(part)]
@@ -45,7 +45,7 @@ class Share:
         """Parse `3/8`, or `auto` for the task of a SLURM array, the rank of torchrun or srun, or both.
 
         Raises:
-            BadInput: it is something else, or no launcher has set its variables.
+            BadInput: the text is something else, or no launcher has set its variables.
 
         Examples:
             >>> Share.parse("3/8"), Share.parse("auto", {"RANK": "0", "WORLD_SIZE": "4"})
@@ -75,7 +75,7 @@ class Share:
             )
         index, count = 0, 1
         for place, ranks in places:
-            # The task of the array is the higher digit, the rank within it the lower one.
+            # The task of the array is the high digit and the rank within it the low digit.
             index, count = index * ranks + place, count * ranks
         return cls(index + 1, count)
 
@@ -84,7 +84,7 @@ def _place_in_array(variables: Mapping[str, str]) -> tuple[int, int]:
     """Return the place of a task in its array, from 0, and the number of tasks.
 
     Raises:
-        BadInput: the tasks are not evenly numbered, so that their places do not follow from these variables.
+        BadInput: the tasks are not evenly numbered, so these variables do not determine their places.
     """
     try:
         task, first, last, count = (int(variables[name]) for name in _ARRAY)
@@ -101,9 +101,9 @@ def _place_in_array(variables: Mapping[str, str]) -> tuple[int, int]:
 
 @contextlib.contextmanager
 def alone() -> Iterator[None]:
-    """Hide the variables of ranks, and from each rank the cards of the others of its machine.
+    """Hide the variables of ranks, and hide from each rank the GPUs of the other ranks on its machine.
 
-    The processes of shares work each for itself, and Lightning must not join them.
+    The processes of shares work independently, and Lightning must not join them.
     """
     before = dict(os.environ)
     card = _own_card(before)
@@ -120,13 +120,13 @@ def alone() -> Iterator[None]:
 
 
 def _own_card(variables: Mapping[str, str]) -> str | None:
-    """Return the name of the card that a rank takes where its machine shows it several; None elsewhere."""
+    """Return the name of the GPU that a rank uses if its machine shows it several; else None."""
     import torch  # shares are parsed before it is imported
 
     local, cards = variables.get("LOCAL_RANK", variables.get("SLURM_LOCALID")), torch.cuda.device_count()
     if local is None or cards < 2:
         return None
     visible = variables.get(_VISIBLE)
-    # torchrun and srun show every card of a machine to each of its ranks.
+    # torchrun and srun show every GPU of a machine to each of its ranks.
     names = visible.split(",") if visible else [str(card) for card in range(cards)]
     return names[int(local) % cards]

@@ -22,7 +22,7 @@ from graphbench.encodings.substructures.search import (
 from graphbench.encodings.substructures.vocabulary import Kind, Pattern, make_vocabulary
 from graphbench.errors import check_range
 
-#: Rows of the largest intermediate tensor, roughly; graphs are searched in blocks that stay below it.
+#: Approximate rows of the largest intermediate tensor; graphs are searched in blocks that stay below it.
 _BLOCK_ROWS = 1 << 21
 
 
@@ -31,15 +31,15 @@ class Substructures(Encoding):
 
     The defaults are the vocabulary of DeepGraph for molecules (Zhao et al., "Are More Layers Beneficial to Graph
     Transformers?", ICLR 2023, section 6.3): cycles of 3 to 8 nodes, paths of 4 to 8 nodes, stars of 2 to 6 leaves and
-    2-hop neighbourhoods. For CLUSTER and PATTERN the paper uses 10-step random walks alone:
+    2-hop neighbourhoods. For CLUSTER and PATTERN the paper uses only 10-step random walks:
     `Substructures(cycles=(), paths=(), stars=(), hops=(), walks=(10,))`.
 
     A match is a set of nodes whose *induced* subgraph is the pattern: cycles have no chord, paths no shortcut, and the
-    leaves of a star are pairwise non-adjacent. Each node set comes once per pattern. Edges are read without direction;
-    repeated edges and self-loops count for nothing. Neighbourhoods are one per node, in the order of the nodes; random
-    walks are drawn once and seeded by the graph itself.
+    leaves of a star are pairwise non-adjacent. Each node set occurs once per pattern. The direction of edges, repeated
+    edges and self-loops are ignored. There is one neighbourhood per node, in the order of the nodes; random walks are
+    drawn once and seeded by the graph itself.
 
-    Fields of a batch (S substructures, M members in all), graph after graph, within a graph in the order of the
+    Fields of a batch (S substructures, M members in total), graph after graph, within a graph in the order of the
     vocabulary, members in ascending order:
 
     - `substructure_type [S]`: index into `vocabulary`;
@@ -49,20 +49,20 @@ class Substructures(Encoding):
     - `substructure_ptr`, `member_ptr [num_graphs + 1]` and `substructure_batch`, `member_batch`.
 
     Args:
-        cycles: nodes of chordless cycles, each at least 3.
-        paths: nodes of induced paths, each at least 2.
-        stars: leaves of induced stars, each at least 2.
+        cycles: numbers of nodes of chordless cycles, each at least 3.
+        paths: numbers of nodes of induced paths, each at least 2.
+        stars: numbers of leaves of induced stars, each at least 2.
         hops: radii of neighbourhoods.
-        walks: steps of random-walk neighbourhoods.
+        walks: numbers of steps of random-walk neighbourhoods.
         distinct_neighbourhoods: keep equal neighbourhoods of a graph only once per pattern. False keeps one per node,
             like the released code.
         max_neighbourhood: k-hop neighbourhoods with more nodes are cut to this many, nearest first, ties at random;
             None for no limit.
-        max_per_pattern: matches per graph and pattern; a larger number is cut to a random subset. None for no limit.
-        max_partial: unfinished matches per graph that the search follows at once; the same. None for no limit.
-        seed: of walks and random subsets.
+        max_per_pattern: maximum matches per graph and pattern; more are cut to a random subset. None for no limit.
+        max_partial: maximum partial matches per graph in the search; more are cut the same way. None for no limit.
+        seed: seed of walks and random subsets.
 
-    Whatever a limit cuts is logged as a warning and chosen without regard to node numbers (see `Caps`).
+    Cuts are logged as a warning, and chosen independently of node numbers (see `Caps`).
 
     Raises:
         BadInput: an option is out of range, or the vocabulary is empty.
@@ -77,7 +77,7 @@ class Substructures(Encoding):
         tensor([0, 1, 2], dtype=torch.int32)
     """
 
-    #: Columns on two further axes, "substructure" and "member".
+    #: Columns on two additional axes, "substructure" and "member".
     layout: ClassVar[Mapping[str, Column]] = {
         "substructure_type": Column("substructure"),
         "substructure_size": Column("substructure"),
@@ -112,7 +112,7 @@ class Substructures(Encoding):
         self.max_per_pattern, self.max_partial, self.seed = max_per_pattern, max_partial, seed
 
     def sizes(self, kind: Kind) -> tuple[int, ...]:
-        """Sizes of the vocabulary's patterns of one kind, ascending."""
+        """Return the sizes of the vocabulary's patterns of one kind, ascending."""
         return tuple(pattern.size for pattern in self.vocabulary if pattern.kind is kind)
 
     @property
@@ -122,14 +122,14 @@ class Substructures(Encoding):
 
     @property
     def max_size(self) -> int | None:
-        """Nodes of the largest possible substructure; None when k-hop neighbourhoods are not limited."""
+        """Nodes of the largest possible substructure; None if k-hop neighbourhoods are not limited."""
         sizes = [
             self.max_neighbourhood if pattern.kind is Kind.HOP else pattern.max_nodes for pattern in self.vocabulary
         ]
         return None if None in sizes else max(size for size in sizes if size is not None)
 
     def parameters(self) -> dict[str, Any]:
-        """Every option, as JSON values."""
+        """Return every option, as JSON values."""
         return {
             "cycles": list(self.sizes(Kind.CYCLE)),
             "paths": list(self.sizes(Kind.PATH)),
@@ -144,7 +144,7 @@ class Substructures(Encoding):
         }
 
     def compute(self, graphs: GraphTable) -> Encoded:
-        """Find the vocabulary in all graphs; warn when a limit cut something."""
+        """Find the vocabulary in all graphs; warn if a limit cut something."""
         caps = Caps(self.max_per_pattern, self.max_partial)
         parts = [self._search(graphs.slice(*block), caps) for block in self._blocks(graphs)]
         caps.report(len(graphs))
@@ -161,7 +161,7 @@ class Substructures(Encoding):
         return Encoded(columns, {"substructure": first, "member": member_ptr})
 
     def _blocks(self, graphs: GraphTable) -> Iterator[tuple[int, int]]:
-        """Ranges of graphs whose search fits into memory; results do not depend on where they are cut."""
+        """Return ranges of graphs whose search fits into memory; results do not depend on these ranges."""
         nodes, degree = graphs.num_nodes, graphs.num_edges / graphs.num_nodes.clamp(min=1)
         rows = nodes * (1 + degree**3)
         if self.max_partial is not None:
@@ -186,12 +186,12 @@ class Substructures(Encoding):
         return counts, types.to(torch.uint8), joined.size.to(torch.int32), joined.nodes.to(torch.int32)
 
     def _neighbourhoods(self, flat: FlatGraphs, pattern: Pattern, caps: Caps) -> NodeSets:
-        """All neighbourhoods of one pattern."""
+        """Find all neighbourhoods of one pattern."""
         if pattern.kind is Kind.WALK:
             sets = walk_neighbourhoods(flat, pattern.size)
         else:
             sets, over = hop_neighbourhoods(flat, pattern.size, self.max_neighbourhood)
             caps.cut[f"{pattern.name} over {self.max_neighbourhood} nodes"] += over
-        # One set per node by now, in the random order that nodes have during the search.
+        # One set per node at this point, in the random node order of the search.
         sets = sets.take(flat.by_original_number())
         return distinct(sets) if self.distinct_neighbourhoods else sets

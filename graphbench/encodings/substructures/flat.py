@@ -1,4 +1,4 @@
-"""Join many graphs to one, with sorted neighbours, adjacency bits and randomly renumbered nodes; sets of its nodes."""
+"""Join many graphs into one with sorted neighbours, adjacency bits and randomly renumbered nodes; sets of nodes."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def ragged_arange(lengths: Tensor) -> tuple[Tensor, Tensor]:
 
 @dataclass
 class FlatGraphs:
-    """G simple undirected graphs with N nodes in all, as one disconnected graph.
+    """G simple undirected graphs with N nodes in total, as one disconnected graph.
 
-    Nodes are renumbered at random *within their graph*, seeded by the graph's own structure. Searches may then lean on
-    node numbers (start at the smallest, grow upwards, ...): whatever a cap cuts away, it cannot favour low numbers.
+    Nodes are renumbered at random *within their graph*, seeded by the graph's structure. Searches may then rely on node
+    numbers (start at the smallest, grow upwards, ...) without the cuts favouring low original numbers.
 
     Args:
         ptr: first node of each graph `[G + 1]`.
@@ -50,10 +50,10 @@ class FlatGraphs:
 
     @classmethod
     def from_table(cls, graphs: GraphTable, seed: int) -> FlatGraphs:
-        """Build from a table: edges without direction, without duplicates and self-loops.
+        """Build from a table, with undirected edges and without duplicates and self-loops.
 
         Raises:
-            BadInput: an edge names a node outside its graph.
+            BadInput: an edge refers to a node outside its graph.
         """
         ptr, total = graphs.ptr["node"], int(graphs.ptr["node"][-1])
         graph = torch.repeat_interleave(torch.arange(len(graphs)), ptr.diff(), output_size=total)
@@ -75,20 +75,20 @@ class FlatGraphs:
 
     @property
     def num_nodes(self) -> int:
-        """Nodes of all graphs."""
+        """Total number of nodes."""
         return len(self.graph)
 
     @property
     def degree(self) -> Tensor:
-        """Neighbours of each node `[N]`."""
+        """Number of neighbours of each node `[N]`."""
         return self.start.diff()
 
     def by_original_number(self) -> Tensor:
-        """Nodes of each graph in their original order `[N]`."""
+        """Return the nodes of each graph in their original order `[N]`."""
         return (self.ptr[self.graph] + self.original).argsort()
 
     def expand(self, nodes: Tensor) -> tuple[Tensor, Tensor]:
-        """Gather all neighbours of `nodes [R]`: the row each belongs to, and the neighbour, both `[sum of degrees]`."""
+        """Gather all neighbours of `nodes [R]`: the row of each, and the neighbour, both `[sum of degrees]`."""
         first = self.start.index_select(0, nodes)
         row, place = ragged_arange(self.start.index_select(0, nodes + 1) - first)
         return row, self.neighbour.index_select(0, first.index_select(0, row) + place)
@@ -104,7 +104,7 @@ class FlatGraphs:
         width = words.shape[1]
         if width > 1:
             row = row * width + (number >> 6)
-        # `>>` copies the sign of a word, which `& 1` cuts off again.
+        # `>>` copies the sign of a word, which `& 1` removes.
         return ((words.reshape(-1).index_select(0, row) >> (number & 63)) & 1).bool()
 
     def bit_of(self, node: Tensor) -> Tensor:
@@ -115,7 +115,7 @@ class FlatGraphs:
 
 
 def _simple_edges(graphs: GraphTable, total: int) -> Tensor:
-    """Both directions of every edge once, without self-loops, as sorted keys `source * total + target`."""
+    """Return both directions of every edge once, without self-loops, as sorted keys `source * total + target`."""
     local = graphs.columns["edge_index"].to(torch.int64).reshape(-1, 2)
     graph = torch.repeat_interleave(torch.arange(len(graphs)), graphs.num_edges, output_size=len(local))
     if len(local) and (int(local.min()) < 0 or bool((local >= graphs.num_nodes[graph, None]).any())):
@@ -126,7 +126,7 @@ def _simple_edges(graphs: GraphTable, total: int) -> Tensor:
 
 
 def _adjacency_bits(source: Tensor, number: Tensor, total: int, sizes: Tensor) -> Tensor:
-    """Adjacency as words `[total, words]`; every (source, number) comes once, so adding bits sets them."""
+    """Return the adjacency as words `[total, words]`; every (source, number) occurs once, so adding bits sets them."""
     width = (int(sizes.max()) + 63) // 64 if total else 1
     words = torch.zeros(total * width, dtype=torch.int64)
     words.index_add_(0, source * width + (number >> 6), torch.ones_like(number) << (number & 63))
@@ -150,7 +150,7 @@ class NodeSets:
     @classmethod
     def from_rows(cls, graphs: FlatGraphs, rows: Tensor) -> NodeSets:
         """Build sets of original node numbers from rows of distinct nodes `[R, size]`."""
-        # Short rows sort several times faster as 32-bit numbers.
+        # Short rows are sorted several times faster as 32-bit numbers.
         original = graphs.original.to(torch.int32)[rows].sort(1).values
         return cls(graphs.graph[rows[:, 0]], torch.full((len(rows),), rows.shape[1]), original.reshape(-1))
 
@@ -166,7 +166,7 @@ class NodeSets:
     def renumbered(self, graphs: FlatGraphs) -> NodeSets:
         """Return the same sets with the nodes' original numbers within their graph, ascending within a set."""
         row, _ = ragged_arange(self.size)
-        # One sort of both numbers in 64 bits, in place of a sort for each set.
+        # One sort of both numbers in 64 bits, instead of one sort per set.
         keys = (row << 32 | graphs.original.index_select(0, self.nodes)).sort().values
         return NodeSets(self.graph, self.size, keys & 0xFFFFFFFF)
 
@@ -175,13 +175,13 @@ def distinct(sets: NodeSets) -> NodeSets:
     """Drop every set that equals an earlier set of its graph."""
     row, _ = ragged_arange(sets.size)
     digest = torch.zeros(len(sets.size), dtype=torch.int64).index_add_(0, row, mix(sets.nodes))
-    # By graph, then digest. Stable, so that of equal sets the earliest stands first and stays.
+    # By graph, then digest. Stable, so that the earliest of equal sets comes first and is kept.
     order = digest.argsort(stable=True)
     order = order[sets.graph[order].argsort(stable=True)]
     ordered = sets.take(order)
     same = torch.zeros(len(order), dtype=torch.bool)
     same[1:] = (ordered.graph[1:] == ordered.graph[:-1]) & (ordered.size[1:] == ordered.size[:-1])
-    # Equal digests are not yet equal sets: compare the members with those of the set before.
+    # Equal digests do not imply equal sets: compare the members with those of the previous set.
     row, place = ragged_arange(ordered.size)
     start = pointer(ordered.size)
     compared = same[row]

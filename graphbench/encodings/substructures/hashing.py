@@ -1,8 +1,8 @@
 """Hash counters to random numbers that depend on their purpose, not on the order of the draws.
 
-A generator hands out numbers in the order of the calls, so the draw of a graph would depend on the graphs before it in
-its chunk or batch. A hash of (seed, graph, purpose, index) does not: the same graph gets the same draw in every chunk,
-batch and process, on CPU and CUDA alike.
+A generator returns numbers in the order of the calls, so the draw of a graph would depend on the earlier graphs in its
+chunk or batch. A hash of (seed, graph, purpose, index) does not: the same graph gets the same draw in every chunk,
+batch and process, on both CPU and CUDA.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ _INCREMENT = 0x9E3779B97F4A7C15 - 2**64
 
 
 def _shifted(x: Tensor, bits: int) -> Tensor:
-    """Logical right shift; `>>` copies the sign bit of an int64."""
+    """Shift right logically; `>>` copies the sign bit of an int64."""
     return (x >> bits) & ((1 << (64 - bits)) - 1)
 
 
 def _wrapped(number: int) -> int:
-    """Signed 64-bit integer that equals `number` modulo 2^64."""
+    """Return the signed 64-bit integer that equals `number` modulo 2^64."""
     return (number + 2**63) % 2**64 - 2**63
 
 
@@ -37,7 +37,7 @@ def mix(x: Tensor, salt: int | Tensor = 0) -> Tensor:
     Returns:
         int64 of the broadcast shape; all 64 bits look random, the sign included.
     """
-    # int64 tensors wrap around, as arithmetic modulo 2^64 should; Python's integers do not.
+    # int64 tensors wrap around, as needed for arithmetic modulo 2^64; Python's integers do not.
     offset = (salt + 1) * _INCREMENT
     x = x + (_wrapped(offset) if isinstance(offset, int) else offset)
     x = (x ^ _shifted(x, 30)) * _MULTIPLY_1
@@ -53,8 +53,8 @@ def below(bits: Tensor, bound: Tensor) -> Tensor:
 def structure_hash(edge_index: Tensor, batch: Tensor, ptr: Tensor) -> Tensor:
     """Hash the nodes and edges of each graph as they are numbered: `[G]`, int64.
 
-    Equal for equal graphs wherever they stand in a batch, whatever the order of their edges; renumbering the nodes
-    changes it.
+    The hash is equal for equal graphs, whatever their place in a batch and the order of their edges; renumbering the
+    nodes changes it.
 
     Args:
         edge_index: `[2, num_edges]`, batch numbering.
@@ -64,6 +64,6 @@ def structure_hash(edge_index: Tensor, batch: Tensor, ptr: Tensor) -> Tensor:
     graph = batch[edge_index[0]]
     source, target = edge_index - ptr[graph]
     num_nodes = ptr.diff()
-    # A sum over edges, which does not depend on their order; source and target are hashed in turn, so direction counts.
+    # A sum over edges does not depend on their order; a target is salted with its source's hash, so direction counts.
     total = torch.zeros_like(num_nodes).index_add_(0, graph, mix(target, mix(source)))
     return mix(total, num_nodes)

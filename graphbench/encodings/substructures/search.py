@@ -1,8 +1,8 @@
 """Search for substructures of many graphs at once: induced paths, chordless cycles, induced stars and neighbourhoods.
 
-All searches grow partial matches one node at a time, every partial match of every graph as one row of a tensor, and
-test a new node against the nodes it must not touch with one bit of a precomputed set. Limits (`Caps`) bound dense
-graphs by random subsets that favour no node number, and count which graphs they cut.
+All searches grow partial matches one node at a time, with every partial match of every graph as one row of a tensor,
+and use one bit of a precomputed set to test whether a new node touches nodes that it must not. Limits (`Caps`) bound
+dense graphs by random subsets that favour no node number, and count the graphs that they cut.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ Matches = dict[Pattern, Tensor]
 class Caps:
     """Limits per graph, and the number of graphs that reached each of them.
 
-    Why random subsets at both limits are fair. Write M_l for the partial matches of a graph after growth step l and
+    Random subsets at both limits are fair. Write M_l for the partial matches of a graph after growth step l and
     K_l <= M_l for those kept, chosen uniformly. Every match grows from exactly one chain of partial matches, so with
     the weight W = prod_l M_l / K_l of the run, E[W 1{match kept}] = 1 for *every* match (the telescoping argument of
     Knuth, "Estimating the efficiency of backtrack programs", 1975). All matches kept in one run share one W: an
-    average over them is fair up to the correlation of W with what was kept. Where only the last limit cuts, W is a
-    constant and the subset is exactly uniform. In both cases node numbers play no part (see `FlatGraphs`).
+    average over them is fair up to the correlation of W with the kept matches. If only the last limit cuts, W is
+    constant and the subset is exactly uniform. In both cases node numbers have no influence (see `FlatGraphs`).
 
     Args:
         max_per_pattern: matches kept per graph and pattern; None for all.
@@ -52,13 +52,13 @@ class Caps:
         return nodes if keep is None else nodes[keep]
 
     def partial_subset(self, graphs: FlatGraphs, family: str, nodes: Tensor) -> Tensor | None:
-        """Choose at most `max_partial` rows of `nodes [R, size]` per graph: their numbers, None for all."""
+        """Choose at most `max_partial` rows of `nodes [R, size]` per graph; return their numbers, None for all."""
         keep, over = _random_subset(graphs, nodes, self.max_partial, salt=2)
         self.cut[f"unfinished {family} of {nodes.shape[1]} nodes"] += over
         return keep
 
     def report(self, num_graphs: int) -> None:
-        """Log one warning about everything that was cut, if anything was."""
+        """Log one warning about everything that was cut, if anything."""
         cut = {name: count for name, count in self.cut.items() if count}
         if not cut:
             return
@@ -70,8 +70,8 @@ class Caps:
 def _random_subset(graphs: FlatGraphs, nodes: Tensor, limit: int | None, salt: int) -> tuple[Tensor | None, int]:
     """Draw at most `limit` rows per graph uniformly, in unchanged order; also count the graphs that had more.
 
-    Rows `nodes [R, size]` of one graph are side by side, and all are distinct; None keeps all. `salt` is the purpose of
-    the draw.
+    Rows `nodes [R, size]` of one graph are consecutive, and all are distinct; None keeps all. `salt` identifies the
+    purpose of the draw.
     """
     if limit is None or len(nodes) <= limit:
         return None, 0
@@ -80,11 +80,11 @@ def _random_subset(graphs: FlatGraphs, nodes: Tensor, limit: int | None, salt: i
     over = counts > limit
     if not bool(over.any()):
         return None, 0
-    # Only graphs over the limit pay for hashes and a sort.
+    # Only graphs over the limit need hashes and a sort.
     affected = over[graph]
     rows = affected.nonzero().squeeze(1)
     draw = _row_hash(graphs, nodes[rows], salt)
-    # Sort by (graph, random number): the graph's place among those affected in the upper bits, 40 random bits below.
+    # Sort by (graph, random number): the graph's place among the affected ones in the upper bits, 40 random bits below.
     place = over.cumsum(0) - 1
     by_chance = ((place[graph[rows]] << 40) | (draw & ((1 << 40) - 1))).argsort()
     _, rank = ragged_arange(counts[over])
@@ -94,7 +94,7 @@ def _random_subset(graphs: FlatGraphs, nodes: Tensor, limit: int | None, salt: i
 
 
 def _row_hash(graphs: FlatGraphs, nodes: Tensor, salt: int) -> Tensor:
-    """Random bits `[R]` of rows of nodes `[R, size]`, the same in every chunk."""
+    """Return random bits `[R]` for rows of nodes `[R, size]`, the same in every chunk."""
     graph = graphs.graph[nodes[:, 0]]
     first = graphs.ptr[graph]
     total = mix(graphs.seed[graph], salt)
@@ -107,24 +107,24 @@ def paths_and_cycles(graphs: FlatGraphs, paths: Sequence[int], cycles: Sequence[
     """Find induced paths and chordless cycles, each once.
 
     A row is an induced path v_1 .. v_k, found from both of its ends. A neighbour w of v_k that touches none of v_2 ..
-    v_{k-1} prolongs the path when it does not touch v_1 either, and else closes a chordless cycle of k + 1 nodes. Kept
-    are paths with v_1 < v_k, and cycles where v_1 is the smallest node and v_2 < w. `paths` and `cycles` are the
-    numbers of nodes that are wanted, from 2 and from 3 on.
+    v_{k-1} extends the path if it does not touch v_1 either; otherwise it closes a chordless cycle of k + 1 nodes.
+    The result has paths with v_1 < v_k, and cycles in which v_1 is the smallest node and v_2 < w. `paths` and `cycles`
+    are the wanted numbers of nodes, from 2 and 3 up.
 
     Returns:
-        pattern -> nodes of its matches `[R, size]`.
+        Pattern -> nodes of its matches `[R, size]`.
     """
     matches: Matches = {}
     longest_path, longest = max(paths, default=0), max((*paths, *cycles), default=0)
     source = torch.repeat_interleave(torch.arange(graphs.num_nodes), graphs.degree)
     nodes = torch.stack((source, graphs.neighbour), 1)
-    # What the next node must not be: v_1, v_2, or a neighbour of v_2 .. v_{k-1} (which are all other nodes, too).
+    # Nodes that the next one must not be: v_1, v_2, or a neighbour of v_2 .. v_{k-1} (which includes the others).
     blocked = graphs.bit_of(nodes[:, 0]) | graphs.bit_of(nodes[:, 1])
     for size in range(2, longest + 1):
         if size in paths:
             pattern = Pattern(Kind.PATH, size)
             matches[pattern] = caps.limit_matches(graphs, pattern, nodes[nodes[:, 0] < nodes[:, -1]])
-        # Neither a path nor a cycle grows from here.
+        # No wanted path or cycle is longer.
         if size == longest:
             break
         keep = caps.partial_subset(graphs, "paths", nodes)
@@ -138,7 +138,7 @@ def paths_and_cycles(graphs: FlatGraphs, paths: Sequence[int], cycles: Sequence[
             pattern = Pattern(Kind.CYCLE, size + 1)
             closed = _cycles_once(nodes, *_select(closes, row, new))
             matches[pattern] = caps.limit_matches(graphs, pattern, closed)
-        # From the longest wanted path on, one direction is enough: cycles are grown from their smallest node.
+        # Beyond the longest wanted path, one direction is enough: cycles grow from their smallest node.
         row, new = _select(~closes if size + 1 < longest_path else ~closes & (new > first), row, new)
         blocked = (blocked | graphs.bits.index_select(0, nodes[:, -1])).index_select(0, row)
         nodes = torch.cat((nodes.index_select(0, row), new[:, None]), 1)
@@ -146,10 +146,10 @@ def paths_and_cycles(graphs: FlatGraphs, paths: Sequence[int], cycles: Sequence[
 
 
 def stars(graphs: FlatGraphs, leaves: Sequence[int], caps: Caps) -> Matches:
-    """Find induced stars: a centre and neighbours of it that are pairwise non-adjacent.
+    """Find induced stars: a centre and pairwise non-adjacent neighbours of it.
 
     A row is a centre with leaves l_1 < l_2 < ..; it grows by every later neighbour of the centre that no leaf touches.
-    Returns pattern -> centre and leaves of its matches `[R, 1 + leaves]`.
+    The result is pattern -> centre and leaves of its matches `[R, 1 + leaves]`.
     """
     matches: Matches = {}
     centre = torch.repeat_interleave(torch.arange(graphs.num_nodes), graphs.degree)
@@ -172,25 +172,25 @@ def stars(graphs: FlatGraphs, leaves: Sequence[int], caps: Caps) -> Matches:
 
 
 def _select(mask: Tensor, *tensors: Tensor) -> tuple[Tensor, ...]:
-    """Rows of each tensor where `mask` holds."""
+    """Return the rows of each tensor where `mask` is True."""
     index = mask.nonzero().squeeze(1)
     return tuple(tensor.index_select(0, index) for tensor in tensors)
 
 
 def _cycles_once(nodes: Tensor, row: Tensor, new: Tensor) -> Tensor:
-    """Keep of all the ways to write each cycle the one that starts at its smallest node: `[cycles, size]`."""
+    """Keep one row per cycle, the one that starts at the smallest node and has v_2 < w: `[cycles, size]`."""
     cycle = torch.cat((nodes.index_select(0, row), new[:, None]), 1)
     smallest = cycle[:, 0] == cycle.amin(1) if len(cycle) else torch.ones(0, dtype=torch.bool)
     return cycle[smallest & (cycle[:, 1] < new)]
 
 
 def hop_neighbourhoods(graphs: FlatGraphs, radius: int, max_size: int | None = None) -> tuple[NodeSets, int]:
-    """Find the nodes within `radius` edges of each node, the node included: one set per node.
+    """Find the nodes within `radius` edges of each node, including the node itself: one set per node.
 
     Larger balls are cut to `max_size` nodes, nearest first and ties at random, so they stay connected.
 
     Returns:
-        the sets, and the number of graphs in which a ball was cut.
+        The sets, and the number of graphs in which a ball was cut.
     """
     total = graphs.num_nodes
     centre, node = torch.arange(total), torch.arange(total)
@@ -199,7 +199,7 @@ def hop_neighbourhoods(graphs: FlatGraphs, radius: int, max_size: int | None = N
         row, reached = graphs.expand(node)
         keys = torch.cat((centre, centre.index_select(0, row))) * total + torch.cat((node, reached))
         steps = torch.cat((distance, torch.full_like(reached, step)))
-        # The smallest distance of each pair: distances in the lowest 8 bits, one pass over the sorted keys.
+        # The smallest distance of each pair: distances are the lowest 8 bits, so one pass over sorted keys finds it.
         keys = (keys << 8 | steps).unique()
         first = torch.ones_like(keys, dtype=torch.bool)
         first[1:] = (keys[1:] >> 8) != (keys[:-1] >> 8)
@@ -219,14 +219,14 @@ def hop_neighbourhoods(graphs: FlatGraphs, radius: int, max_size: int | None = N
 
 
 def walk_neighbourhoods(graphs: FlatGraphs, steps: int) -> NodeSets:
-    """Find the distinct nodes of one uniform random walk from each node, the start included: one set per node.
+    """Find the distinct nodes of one uniform random walk from each node, including the start: one set per node.
 
-    The walk goes to a uniformly random neighbour at each step (node2vec with p = q = 1); at an isolated node it stays.
+    Each step goes to a uniformly random neighbour (node2vec with p = q = 1); at an isolated node the walk stays.
     """
     here = torch.arange(graphs.num_nodes)
     draw = mix(here - graphs.ptr[graphs.graph], _purpose(graphs, here, 4))
     visited, degree = [here], graphs.degree
-    neighbour = torch.cat((graphs.neighbour, here[:1]))  # one more, so that isolated nodes have something to look up
+    neighbour = torch.cat((graphs.neighbour, here[:1]))  # one more entry, so that lookups of isolated nodes are valid
     for step in range(steps):
         choices = degree.index_select(0, here)
         pick = below(mix(draw, step), choices.clamp(min=1))
@@ -239,5 +239,5 @@ def walk_neighbourhoods(graphs: FlatGraphs, steps: int) -> NodeSets:
 
 
 def _purpose(graphs: FlatGraphs, nodes: Tensor, salt: int) -> Tensor:
-    """Random bits of the graph of each node `[R]`, for the purpose `salt`."""
+    """Return random bits of the graph of each node `[R]`, for the purpose `salt`."""
     return mix(graphs.seed, salt)[graphs.graph[nodes]]

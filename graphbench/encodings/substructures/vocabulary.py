@@ -29,7 +29,7 @@ class Kind(IntEnum):
         return self >= Kind.HOP
 
 
-#: Kind -> what `size` counts and its smallest value. A star with one leaf is an edge, which has no centre.
+#: Kind -> unit of `size` and its smallest value. A star with one leaf is an edge, which has no centre.
 _SIZES = {
     Kind.CYCLE: ("nodes", 3),
     Kind.PATH: ("nodes", 2),
@@ -44,7 +44,7 @@ class Pattern:
     """One entry of the vocabulary.
 
     Args:
-        kind: of the substructure.
+        kind: kind of the substructure.
         size: nodes of a cycle or path, leaves of a star, radius of a k-hop neighbourhood, steps of a random walk.
 
     Examples:
@@ -69,7 +69,7 @@ class Pattern:
 
     @property
     def max_nodes(self) -> int | None:
-        """Nodes of the largest match; None for k-hop neighbourhoods, which have no bound."""
+        """Nodes of the largest match; None for k-hop neighbourhoods, which are unbounded."""
         if self.kind is Kind.HOP:
             return None
         return self.size + (self.kind in (Kind.STAR, Kind.WALK))
@@ -84,7 +84,7 @@ def make_vocabulary(**sizes: Sequence[int]) -> tuple[Pattern, ...]:
     patterns = [Pattern(Kind[kind.upper()], size) for kind, chosen in sizes.items() for size in chosen]
     repeated = sorted({pattern.name for pattern in patterns if patterns.count(pattern) > 1})
     if repeated:
-        raise BadInput(f"Each size of a kind may be named once; named more often: {', '.join(repeated)}.")
+        raise BadInput(f"Each size of a kind may be named only once; repeated: {', '.join(repeated)}.")
     if not patterns:
         raise BadInput("The vocabulary is empty: name at least one size of one kind of substructure.")
     return tuple(sorted(patterns, key=lambda pattern: (pattern.kind, pattern.size)))

@@ -1,4 +1,4 @@
-"""Positional encoders: from stored encodings to features of nodes."""
+"""Positional encoders, which map stored encodings to node features."""
 
 from graphbench.nn.positional.degree import DegreeEncoder
 from graphbench.nn.positional.lap_pe import ESLapPEEncoder, LapPEEncoder

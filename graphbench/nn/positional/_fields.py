@@ -13,14 +13,14 @@ from graphbench.errors import BadInput
 
 
 def encoded_field(batch: Data, name: str, encoding: Encoding, dtype: torch.dtype | None = None) -> Tensor:
-    """Field `name` that `encoding` adds to a batch, in the type `dtype` of the encoder's weights if one is given.
+    """Return the field `name` that `encoding` adds to a batch, converted to `dtype`, that of the weights, if given.
 
-    Batches stay in float32 whatever precision the model is trained in.
+    Batches stay in float32, whatever precision the model is trained in.
     """
     if name not in batch:
         raise BadInput(
-            f"The batch has no {name!r}, which {encoding} computes. Ask the data for it before they are prepared: "
-            f"benchmark.require(model.required_encodings()); graphs from elsewhere get it from "
+            f"The batch has no {name!r}, which {encoding} computes. Request it before the data are prepared: "
+            f"benchmark.require(model.required_encodings()); for other graphs call "
             f"graphbench.nn.add_encodings(batch, encoder)."
         )
     field: Tensor = batch[name]
@@ -28,9 +28,9 @@ def encoded_field(batch: Data, name: str, encoding: Encoding, dtype: torch.dtype
 
 
 def valid_eigenvectors(batch: Data, encoding: LapPE) -> Tensor:
-    """Mark the columns of `lap_pe_vectors` that hold eigenvectors, not filling: bool `[num_nodes, K]`."""
+    """Mark the columns of `lap_pe_vectors` that contain eigenvectors, not padding: bool `[num_nodes, K]`."""
     graph_of, ptr = graphs_of_nodes(batch)
     available = ptr.diff() - int(encoding.skip_trivial)
-    # A graph of n nodes has n eigenvectors, one less without the trivial one; other columns are zeros.
+    # A graph of n nodes has n eigenvectors, or n - 1 without the trivial one; other columns are zero.
     columns = torch.arange(encoding.num_eigenvectors, device=available.device)
     return columns < available[graph_of][:, None]

@@ -38,7 +38,7 @@ class DegreeEncoder(PositionalEncoder):
         self.outgoing = nn.Embedding(max_degree + 1, dim)
 
     def forward(self, batch: Data) -> Tensor:
-        """Features of every node `[num_nodes, dim]`."""
+        """Return the features of every node `[num_nodes, dim]`."""
         (encoding,) = self.encodings
         incoming = self.incoming(encoded_field(batch, "in_degree", encoding))
         return incoming + self.outgoing(encoded_field(batch, "out_degree", encoding))

@@ -20,27 +20,27 @@ Sign = Literal["flip_graph", "flip_batch", "absolute", "none"]
 
 
 class LapPEEncoder(PositionalEncoder):
-    """Features of nodes from the smallest Laplacian eigenpairs (GraphGPS, arXiv 2205.12454, appendix).
+    """Compute node features from the smallest Laplacian eigenpairs (GraphGPS, arXiv 2205.12454, appendix).
 
     "deepset": every eigenpair of a node is a token (v_ik, lambda_k) in R^2; an MLP 2 -> 2p -> ... -> p with ReLU
-    after every map encodes each token, the tokens of valid eigenvectors are summed. Two layers have 2p^2 + 7p
+    after every map encodes each token, and the tokens of valid eigenvectors are summed. Two layers have 2p^2 + 7p
     parameters. "linear": one map K -> p of the node's eigenvector entries, without eigenvalues (Dwivedi and Bresson,
-    arXiv 2012.09699), K p + p parameters. "raw": the node's K eigenvector entries themselves, zero where a graph has
-    fewer, for models that map them on their own.
+    arXiv 2012.09699), K p + p parameters. "raw": the node's K eigenvector entries themselves, zero if a graph has
+    fewer, for models that map them themselves.
 
-    Signs of eigenvectors mean nothing, so training samples new ones in every forward pass from torch's global
-    generator; evaluation takes the stored signs and is deterministic.
+    Signs of eigenvectors are arbitrary, so training samples new ones in every forward pass from torch's global
+    generator; evaluation uses the stored signs and is deterministic.
 
     Args:
         num_eigenvectors: K.
-        dim: p; K where the model is "raw".
-        num_layers: maps of the token MLP, at least 1; None for GraphGPS's 2. Only "deepset" has it.
+        dim: p; K if the model is "raw".
+        num_layers: maps of the token MLP, at least 1; None for GraphGPS's 2. Only for "deepset".
         model: "deepset", "linear" or "raw".
         sign: in training, "flip_graph" samples one sign per graph and eigenvector, "flip_batch" one per column, the
-            same for all graphs of the batch, as GraphGPS does; "none" keeps the stored signs. "absolute" takes |v|,
+            same for all graphs of the batch, as GraphGPS does; "none" keeps the stored signs. "absolute" uses |v|,
             also in evaluation.
         normalization: Laplacian, see `LapPE`.
-        skip_trivial: leave out the first eigenvector, see `LapPE`.
+        skip_trivial: omit the first eigenvector, see `LapPE`.
 
     Raises:
         BadInput: an option is unknown or out of range.
@@ -54,7 +54,7 @@ class LapPEEncoder(PositionalEncoder):
     """
 
     encodings: tuple[LapPE]
-    #: Empty; it has the type that the module was moved to, which a "raw" encoder has no weights to tell by.
+    #: Empty; it records the dtype that the module was converted to, since a "raw" encoder has no weights.
     weights: Tensor
 
     by_node = True
@@ -94,7 +94,7 @@ class LapPEEncoder(PositionalEncoder):
             self.encode = nn.Linear(num_eigenvectors, dim)
 
     def forward(self, batch: Data) -> Tensor:
-        """Features of every node `[num_nodes, dim]`."""
+        """Return the features of every node `[num_nodes, dim]`."""
         (encoding,) = self.encodings
         vectors = self._signed(encoded_field(batch, "lap_pe_vectors", encoding, self.weights.dtype), batch)
         if self.model != "deepset":
@@ -102,11 +102,11 @@ class LapPEEncoder(PositionalEncoder):
         # Eigenvalues are stored once per graph.
         values = encoded_field(batch, "lap_pe_values", encoding, self.weights.dtype)[graphs_of_nodes(batch)[0]]
         tokens = self.encode(torch.stack([vectors, values], dim=-1))
-        # Masked behind the MLP: its biases make something of filling, too.
+        # Masked after the MLP: because of its biases padding is not mapped to zero.
         return tokens.masked_fill(~valid_eigenvectors(batch, encoding)[:, :, None], 0.0).sum(1)
 
     def _signed(self, vectors: Tensor, batch: Data) -> Tensor:
-        """Eigenvectors `[num_nodes, K]` with the signs that `self.sign` asks for."""
+        """Return eigenvectors `[num_nodes, K]` with signs according to `self.sign`."""
         if self.sign == "absolute":
             return vectors.abs()
         if self.sign == "none" or not self.training:
@@ -119,15 +119,15 @@ class LapPEEncoder(PositionalEncoder):
 
 
 class ESLapPEEncoder(LapPEEncoder):
-    """Positions P = Linear(eigenvectors) of ES-LapPE, for gates that depend on |P_i - P_j| (Wang et al. 2022).
+    """Compute positions P = Linear(eigenvectors) of ES-LapPE, for gates that depend on |P_i - P_j| (Wang et al. 2022).
 
-    It reads the stored eigenvectors, `LapPE`'s own, with neither eigenvalues nor sign flips; K d + d parameters.
+    It reads the eigenvectors stored by `LapPE`, with neither eigenvalues nor sign flips; K d + d parameters.
 
     Args:
         num_eigenvectors: K.
         dim: d, the width of P.
         normalization: "symmetric" is what GraphGPS's released code computes, because it reads this option from
-            another encoding's section; "none" is what its configurations ask for.
+            another encoding's section; "none" is what its configurations specify.
 
     Examples:
         >>> from graphbench.nn import add_encodings
@@ -142,7 +142,7 @@ class ESLapPEEncoder(LapPEEncoder):
 
 
 def _token_mlp(dim: int, num_layers: int) -> nn.Sequential:
-    """MLP 2 -> 2 dim -> ... -> 2 dim -> dim with ReLU after every map; a single map goes 2 -> dim."""
+    """Create an MLP 2 -> 2 dim -> ... -> 2 dim -> dim with ReLU after every map; a single map is 2 -> dim."""
     widths = [2, *[2 * dim] * (num_layers - 1), dim]
     maps = [nn.Linear(width_in, width_out) for width_in, width_out in pairwise(widths)]
     return nn.Sequential(*(layer for linear in maps for layer in (linear, nn.ReLU())))

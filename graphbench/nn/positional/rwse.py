@@ -1,4 +1,4 @@
-"""Encoder of return probabilities."""
+"""Encoder of random-walk return probabilities."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from graphbench.nn.positional._fields import encoded_field
 
 
 class RWSEEncoder(PositionalEncoder):
-    """Linear(BatchNorm(rwse)): the return probabilities are normalised step by step, then mapped (GraphGPS).
+    """Linear(BatchNorm(rwse)): the return probabilities are normalised per step, then mapped (GraphGPS).
 
     2 K + K p + p parameters.
 
@@ -35,11 +35,11 @@ class RWSEEncoder(PositionalEncoder):
         super().__init__()
         self.dim = dim
         self.encodings = (RWSE(num_steps),)
-        # Each step by itself: scales differ, and without odd cycles no walk of odd length returns at all.
+        # Each step separately: scales differ, and without odd cycles no walk of odd length returns at all.
         self.norm = BatchNorm(num_steps)
         self.encode = nn.Linear(num_steps, dim)
 
     def forward(self, batch: Data) -> Tensor:
-        """Features of every node `[num_nodes, dim]`."""
+        """Return the features of every node `[num_nodes, dim]`."""
         (encoding,) = self.encodings
         return self.encode(self.norm(encoded_field(batch, "rwse", encoding, self.encode.weight.dtype)))

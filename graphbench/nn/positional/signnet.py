@@ -22,10 +22,10 @@ Model = Literal["deepset", "mlp"]
 class SignNetEncoder(PositionalEncoder):
     """rho([phi(v_k) + phi(-v_k)]_k) (Lim et al. 2022, arXiv 2202.13013, equation 4), as GraphGPS configures it.
 
-    phi is a GIN on the graph whose nodes carry one entry of one eigenvector; rho is an MLP on every node. "deepset"
-    sums over the eigenvectors before rho, "mlp" concatenates them. Both signs run through phi as one set of tokens
-    and filling is left out, so batch norms see every eigenvector with both signs and nothing else: flipping one
-    changes nothing in training either (GraphGPS normalises the two signs apart and counts the filling).
+    phi is a GIN on the graph in which every node has one entry of one eigenvector; rho is an MLP on every node.
+    "deepset" sums over the eigenvectors before rho, "mlp" concatenates them. Both signs pass through phi as one set of
+    tokens without padding, so batch norms see every eigenvector with both signs and nothing else. Flipping a sign
+    therefore changes nothing, even in training (GraphGPS normalises the two signs separately and includes padding).
 
     Args:
         num_eigenvectors: K.
@@ -73,7 +73,7 @@ class SignNetEncoder(PositionalEncoder):
         self.rho = _mlp([slots * hidden_dim, *[hidden_dim] * (num_post_layers - 1), dim])
 
     def precompute(self, batch: GraphBatch, generator: torch.Generator | None = None) -> dict[str, Any]:
-        """List the tokens and their edges, whose number depends on the eigenvectors that graphs have."""
+        """List the tokens and their edges, whose number depends on how many eigenvectors the graphs have."""
         (encoding,) = self.encodings
         valid = valid_eigenvectors(batch, encoding)
         place = valid.flatten().nonzero().squeeze(1)
@@ -81,14 +81,14 @@ class SignNetEncoder(PositionalEncoder):
 
     @property
     def _fields(self) -> tuple[str, str]:
-        """Names of what is precomputed, which depends on the eigenvectors that are asked for."""
+        """Names of the precomputed fields, which depend on the requested eigenvectors."""
         (encoding,) = self.encodings
         # Two encoders of one model must not overwrite each other's fields.
         kind = f"{encoding.num_eigenvectors}_{int(encoding.skip_trivial)}"
         return f"signnet_tokens_{kind}", f"signnet_edges_{kind}"
 
     def forward(self, batch: Data) -> Tensor:
-        """Features of every node `[num_nodes, dim]`."""
+        """Return the features of every node `[num_nodes, dim]`."""
         (encoding,) = self.encodings
         vectors = encoded_field(batch, "lap_pe_vectors", encoding, next(self.rho.parameters()).dtype)
         fields = batch if self._fields[0] in batch else self.precompute(batch)
@@ -102,7 +102,7 @@ class SignNetEncoder(PositionalEncoder):
         return self.rho(slots.sum(1) if self.deepset else slots.flatten(1))
 
     def _phi(self, tokens: Tensor, token_edges: Tensor) -> Tensor:
-        """GIN on tokens `[T, 1]` -> `[T, hidden_dim]`."""
+        """Apply the GIN to tokens `[T, 1]` -> `[T, hidden_dim]`."""
         hidden = self.phi[0](tokens, token_edges)
         for norm, layer in zip(self.norms, self.phi[1:], strict=True):
             hidden = layer(norm(hidden), token_edges)
@@ -110,18 +110,18 @@ class SignNetEncoder(PositionalEncoder):
 
 
 def _mlp(widths: list[int]) -> nn.Sequential:
-    """Linear maps through `widths` with ReLU, then batch norm, between them."""
+    """Create linear maps through `widths` with ReLU, then batch norm, between them."""
     layers: list[nn.Module] = []
     for width_in, width_out in pairwise(widths[:-1]):
-        # ReLU before the norm, as GraphGPS has it.
+        # ReLU before the norm, as in GraphGPS.
         layers += [nn.Linear(width_in, width_out), nn.ReLU(), BatchNorm(width_out)]
     return nn.Sequential(*layers, nn.Linear(widths[-2], widths[-1]))
 
 
 def _token_edges(valid: Tensor, edge_index: Tensor) -> Tensor:
-    """Every edge of the graph once per eigenvector `[2, ...]`, between rows of `valid.nonzero()`.
+    """Return every edge of the graph once per eigenvector `[2, ...]`, between rows of `valid.nonzero()`.
 
-    Both ends lie in one graph, so they have the same eigenvectors.
+    Both ends are in the same graph, so they have the same eigenvectors.
     """
     number = (valid.flatten().cumsum(0) - 1).view_as(valid)
     shared = valid[edge_index[0]].flatten().nonzero().squeeze(1)

@@ -1,4 +1,4 @@
-"""One file per task; `build_task` picks the one a specification names."""
+"""One file per task; `build_task` selects the one that a specification names."""
 
 from __future__ import annotations
 
@@ -56,11 +56,11 @@ TASKS: dict[str, type[Task]] = {
 
 
 def task_class(spec: BenchmarkSpec) -> type[Task]:
-    """Return the class of a specification's task: one of `TASKS`, or one that some distribution registers.
+    """Return the class of a specification's task: one of `TASKS`, or one registered by a distribution.
 
     Raises:
         BadInput: there is no task of that name.
-        BrokenPlugin: a registered class cannot be imported or is no task.
+        BrokenPlugin: a registered class cannot be imported or is not a task.
 
     Examples:
         >>> from graphbench.testing import tiny_spec
@@ -72,8 +72,8 @@ def task_class(spec: BenchmarkSpec) -> type[Task]:
     registered = registry.records("tasks")
     if spec.task not in registered:
         raise BadInput(
-            f"{spec.name} names the task {spec.task!r}; known: {', '.join([*TASKS, *registered])}. A class of "
-            "your own is found by its entry point in the group graphbench.tasks."
+            f"{spec.name} names the task {spec.task!r}; known: {', '.join([*TASKS, *registered])}. A custom class "
+            "is found by its entry point in the group graphbench.tasks."
         )
     return registry.load("tasks", spec.task)
 
@@ -90,15 +90,15 @@ def build_task(
     label_smoothing: float = 0.0,
     edge_dim: int = 0,
 ) -> Task:
-    """Build the task of `spec` on a representation of width `dim`, and `edge_dim` of edges, 0 where it has none.
+    """Build the task of `spec` on a representation of width `dim`, and of width `edge_dim` for edges, 0 without.
 
-    The options are those of `BenchmarkModule`: `loss` see `with_loss`, `metrics` see `further_metrics`, `select_by` see
-    `selecting`, `class_weights` see `Classification` and `Multilabel`, `label_smoothing` see `Classification`,
-    `quantiles` see `QuantileSpread`. The specification of the task says what was chosen.
+    The options are those of `BenchmarkModule`: for `loss` see `with_loss`, for `metrics` `further_metrics`, for
+    `select_by` `selecting`, for `class_weights` `Classification` and `Multilabel`, for `label_smoothing`
+    `Classification`, for `quantiles` `QuantileSpread`. The task's specification contains the choices.
 
     Raises:
-        BadInput: the specification names a task, a loss or a metric that does not exist; weights of classes, smoothing
-            or quantiles do not fit.
+        BadInput: the specification names a task, a loss or a metric that does not exist; or weights of classes,
+            smoothing or quantiles are invalid.
         UnknownName: a choice does not exist.
 
     Examples:
@@ -119,14 +119,12 @@ def build_task(
     if loss is not None:
         _choose_loss(task, loss, weighed=class_weights is not None or bool(label_smoothing))
     chosen = [*metrics]
-    # A benchmark may select by a metric that its task scores on request alone.
+    # A benchmark may select by a metric that its task scores only on request.
     if spec.metric in task.named_metrics() and spec.metric not in chosen:
         chosen.append(spec.metric)
     task.further = further_metrics(task, chosen)
     if spec.metric not in (available := task.all_metrics()):
-        raise BadInput(
-            f"{spec.name} asks for the metric {spec.metric!r}, but {spec.task} knows {', '.join(available)}."
-        )
+        raise BadInput(f"{spec.name} has the metric {spec.metric!r}, but {spec.task} supports {', '.join(available)}.")
     task.spec = selecting(task.spec, task, select_by)
     if class_weights is not None:
         if not isinstance(task, Classification | Multilabel):
@@ -140,14 +138,14 @@ def build_task(
 
 
 def _choose_loss(task: Task, loss: str, weighed: bool) -> None:
-    """Give a task losses of single targets, or one of the user's; `with_loss` has taken those that it has by name."""
+    """Give a task losses of single targets, or the user's loss; `with_loss` has handled losses known by name."""
     if "=" in loss and isinstance(task, Regression):
         task.set_target_losses(target_losses(loss))
     elif "." in loss:
         if weighed:
-            raise BadInput(f"class_weights and label_smoothing are of graphbench's losses, not of --model.loss {loss}.")
+            raise BadInput(f"class_weights and label_smoothing are for graphbench's losses, not --model.loss {loss}.")
         task.chosen_loss = import_loss(loss)
-        task.waits_for_device = "rows whose targets are known are picked for a loss of one's own"
+        task.waits_for_device = "rows whose targets are known are selected for a custom loss"
     else:
         return
     task.spec = dataclasses.replace(task.spec, loss=loss)

@@ -1,4 +1,4 @@
-"""Define the base of all tasks: a head on a representation, a loss, and metrics."""
+"""Define the base class of all tasks: a head on a representation, a loss, and metrics."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def target_labels(spec: BenchmarkSpec) -> tuple[str, ...]:
 class Task(nn.Module):
     """Head, loss and metrics of one kind of benchmark.
 
-    Subclasses set `losses`, the names of `BenchmarkSpec.loss` that they know, and build `self.head` in `__init__`, from
-    the description, the width `dim` of the representation and the options of the head.
+    Subclasses set `losses`, the names of `BenchmarkSpec.loss` that they support, and build `self.head` in `__init__`
+    from the specification, the width `dim` of the representation and the options of the head.
 
     Examples:
         >>> import torch
@@ -52,24 +52,24 @@ class Task(nn.Module):
         (True, ('L1', 'MSE', 'Huber', 'Gaussian', 'Quantile'))
     """
 
-    #: What is predicted, and its type; whatever depends on a task reads these, never its name.
+    #: What the task predicts for, and the kind of prediction; code that depends on a task reads these, not its name.
     level: ClassVar[Level]
     kind: ClassVar[Kind]
     losses: tuple[str, ...] = ()
     head: nn.Module
     #: Weight of each target in the loss `[T]`; None for equal weights.
     target_weights: Tensor | None
-    #: Length of the terms of the loss.
+    #: Number of terms of the loss.
     groups: int = 1
-    #: Optimizer steps so far, which seed the samples of a training loss.
+    #: Number of optimizer steps so far, which seeds the samples of a training loss.
     step: int = 0
     #: Whether predictions are compared with targets row by row, so that any metric can score them.
     comparable: bool = False
     #: Why loss or metrics of a training batch force a host-device sync, see `Architecture.waits_for_device`.
     waits_for_device: str = ""
-    #: Names of the values that a loss learns of each target beside its prediction, see `spreads`.
+    #: Names of the values that a loss learns for each target in addition to its prediction, see `spreads`.
     spread_names: tuple[str, ...] = ()
-    #: What each metric needs of the targets to be defined; for other metrics see `need_of`.
+    #: What the targets must have for each metric to be defined; for other metrics see `need_of`.
     needs: ClassVar[Mapping[str, Need]] = {}
     #: Whether targets are numbers of classes.
     discrete: ClassVar[bool] = False
@@ -83,20 +83,20 @@ class Task(nn.Module):
             )
         if spec.loss not in self.losses:
             raise BadInput(
-                f"{spec.name} asks for the loss {spec.loss!r}, but {spec.task} knows {', '.join(self.losses)}."
+                f"{spec.name} has the loss {spec.loss!r}, but {spec.task} supports {', '.join(self.losses)}."
             )
         if spec.target_weights and self.kind not in ("regression", "multilabel"):
             raise BadInput(f"target_weights is for several numbers or labels; {spec.name} is {spec.task}.")
         weights = torch.tensor(spec.target_weights) if spec.target_weights else None
         self.register_buffer("target_weights", weights, persistent=False)
         self.spec = spec
-        #: Loss of the user in place of the specification's.
+        #: The user's loss, which replaces the specification's.
         self.chosen_loss: Callable[[Tensor, Tensor], Tensor] | None = None
-        #: Metrics beside those of `build_metrics`, by name; cloned for every use.
+        #: Metrics in addition to those of `build_metrics`, by name; cloned for every use.
         self.further: dict[str, Metric] = {}
 
     def make_head(self, dim: int, outputs: int, head: HeadConfig, edge_dim: int = 0) -> GraphHead | NodeHead | EdgeHead:
-        """Make the head of the task's level; `edge_dim` is the width of edges in the representation."""
+        """Create the head for the task's level; `edge_dim` is the width of edges in the representation."""
         if self.level == "edge":
             return EdgeHead(dim, outputs, head, self.spec, edge_dim)
         graphs = self.level == "graph"
@@ -110,11 +110,11 @@ class Task(nn.Module):
     def terms(self, output: Tensor, batch: GraphBatch) -> tuple[Tensor, Tensor]:
         """Compute the terms of a batch's loss: sums over rows `[groups]`, and numbers of rows `[groups]`.
 
-        Terms of several batches, or of parts of one on several processes, add up to those of all rows.
+        Terms of several batches, or of parts of a batch on several processes, add up to the terms of all rows.
         """
 
     def combine(self, sums: Tensor, counts: Tensor) -> Tensor:
-        """Combine the terms to the loss, a scalar linear in `sums`; 0 (with gradients) without rows.
+        """Combine the terms into the loss, a scalar linear in `sums`; 0 (with gradients) without rows.
 
         Examples:
             >>> import torch
@@ -149,18 +149,18 @@ class Task(nn.Module):
 
     @abstractmethod
     def build_metrics(self) -> dict[str, Metric]:
-        """Make metrics by name, with the specification's own metric among them."""
+        """Create metrics by name, including the specification's metric."""
 
     def named_metrics(self) -> dict[str, Metric]:
-        """Make the metrics that a user can choose by name."""
+        """Create the metrics that a user can choose by name."""
         return {}
 
     def target_metrics(self) -> dict[str, Metric]:
-        """Make metrics by name whose value is one number for each of several targets `[T]`."""
+        """Create metrics by name whose value is one number for each of several targets `[T]`."""
         return {}
 
     def all_metrics(self) -> dict[str, Metric]:
-        """Make all metrics by name: those of `build_metrics`, and `further` ones."""
+        """Create all metrics by name: those of `build_metrics`, and `further` ones."""
         return self.build_metrics() | {name: metric.clone() for name, metric in self.further.items()}
 
     def score(self, metrics: Mapping[str, Metric], output: Tensor, batch: GraphBatch) -> None:
@@ -176,8 +176,8 @@ class Task(nn.Module):
     def compare(self, metrics: Mapping[str, Metric], predictions: Tensor, targets: Tensor) -> None:
         """Add predictions and targets of `predict` to metrics.
 
-        Metrics of `graphbench.training.tasks` handle unknown targets themselves, as `takes_unknown` says; those of
-        torchmetrics get the output of `compared`.
+        Metrics of `graphbench.training.tasks` handle unknown targets themselves, which `takes_unknown` indicates;
+        those of torchmetrics get the output of `compared`.
         """
         for metric in metrics.values():
             if getattr(metric, "takes_unknown", False):
@@ -185,10 +185,10 @@ class Task(nn.Module):
                 continue
             # Selecting rows forces a sync, but metrics of torchmetrics cannot ignore rows.
             compared = self.compared(metric, predictions, targets)
-            if len(compared[1]):  # torchmetrics takes no empty batch
+            if len(compared[1]):  # torchmetrics accepts no empty batch
                 try:
                     metric.update(*compared)
-                except (ValueError, RuntimeError) as error:  # its checks, such as of the number of classes
+                except (ValueError, RuntimeError) as error:  # from its checks, such as of the number of classes
                     if isinstance(error, torch.OutOfMemoryError):
                         raise
                     reason = str(error).strip().partition("\n")[0]
@@ -196,7 +196,7 @@ class Task(nn.Module):
                     raise BadInput(f"metrics: {name} does not fit {self.spec.task}: {reason}") from error
 
     def compared(self, metric: Metric, predictions: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """Convert predictions and targets of `predict` to arguments of a metric of torchmetrics."""
+        """Convert predictions and targets of `predict` to arguments of a torchmetrics metric."""
         return predictions, targets
 
     def metric_units(self) -> str:
@@ -210,10 +210,10 @@ class Task(nn.Module):
         return None
 
     def undefined(self, targets: TargetRange) -> dict[str, str]:
-        """Return metrics of `all_metrics` that targets leave undefined, with the reason."""
+        """Return metrics of `all_metrics` that are undefined for these targets, with the reason."""
         reasons = {n: targets.missing(need_of(n, metric, self.needs)) for n, metric in self.all_metrics().items()}
         return {name: reason for name, reason in reasons.items() if reason}
 
     def ranges(self) -> TargetRanges:
-        """Make the metric that accumulates the range of targets over batches."""
+        """Create the metric that accumulates the range of targets over batches."""
         return TargetRanges(self.spec.num_targets if self.spec.num_classes is None else 1, self.discrete)

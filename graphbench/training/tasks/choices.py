@@ -1,4 +1,4 @@
-"""Choices in place of a benchmark's own: the loss, further metrics, and the one that selects."""
+"""Choices that replace or extend a benchmark's: the loss, further metrics, and the metric that selects an epoch."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from graphbench.registry.importing import import_object
 from graphbench.training.tasks.base import Task
 from graphbench.training.tasks.scores import gives_each
 
-#: What `--model.metrics` takes.
+#: A value of `--model.metrics`.
 Choice = str | Metric | Mapping[str, Any]
 
 
 def with_loss(spec: BenchmarkSpec, task: type[Task], loss: str | None) -> BenchmarkSpec:
-    """Return the specification with a loss of the task, whose name may be written in any case.
+    """Return the specification with a loss of the task, whose name may be in upper or lower case.
 
-    A dotted path is a loss of the user's, see `import_loss`; the head is then that of the task's first loss. Losses of
-    single targets (`logS=Huber,pKa=L1`) leave the specification's to the others, see `target_losses`.
+    A dotted path is a custom loss, see `import_loss`; the head is then that of the task's first loss. With losses of
+    single targets (`logS=Huber,pKa=L1`) the other targets keep the specification's loss, see `target_losses`.
 
     Examples:
         >>> from graphbench.training.tasks import GraphRegression
@@ -40,7 +40,7 @@ def with_loss(spec: BenchmarkSpec, task: type[Task], loss: str | None) -> Benchm
         return spec
     if "." in loss:
         if not task.comparable:
-            raise BadInput(f"--model.loss: {spec.task} has losses of its own ({', '.join(task.losses)}), not {loss!r}.")
+            raise BadInput(f"--model.loss: {spec.task} supports only {', '.join(task.losses)}, not {loss!r}.")
         return dataclasses.replace(spec, loss=task.losses[0])
     names = {name.casefold(): name for name in task.losses}
     if loss.casefold() not in names:
@@ -59,7 +59,7 @@ def target_losses(text: str) -> dict[str, str]:
     for item in text.split(","):
         name, equals, loss = (part.strip() for part in item.rpartition("="))
         if not (equals and name and loss) or name in losses:
-            raise BadInput(f"--model.loss: expected one TARGET=LOSS a target, as in 'logS=Huber,pKa=L1', not {text!r}.")
+            raise BadInput(f"--model.loss: expected one TARGET=LOSS each, as in 'logS=Huber,pKa=L1', not {text!r}.")
         losses[name] = loss
     return losses
 
@@ -67,9 +67,9 @@ def target_losses(text: str) -> dict[str, str]:
 def import_loss(path: str) -> Callable[[Tensor, Tensor], Tensor]:
     """Import a loss by its dotted path: `torch.nn.SmoothL1Loss`, `my_package.losses.LogCosh`, or a function.
 
-    A class is made without options, with `reduction="none"` where it takes that, so that rows may have weights. The
+    A class is created without options except `reduction="none"`, if it accepts that, so that rows may have weights. The
     loss gets `(prediction, target)` of the rows whose targets are known: standardised numbers `[rows]`, logits `[rows]`
-    of labels, or logits `[rows, C]` with classes `[rows]`; it gives one value per row, or their mean.
+    of labels, or logits `[rows, C]` with classes `[rows]`; it returns one value per row, or their mean.
 
     Examples:
         >>> import torch
@@ -78,7 +78,7 @@ def import_loss(path: str) -> Callable[[Tensor, Tensor], Tensor]:
     """
     loss = _import("--model.loss", path)
     if inspect.isclass(loss):
-        # A value per row, where a class can give it, lets rows have weights.
+        # If a class can return one value per row, rows may have weights.
         options = {"reduction": "none"} if "reduction" in inspect.signature(loss).parameters else {}
         try:
             loss = loss(**options)
@@ -88,20 +88,20 @@ def import_loss(path: str) -> Callable[[Tensor, Tensor], Tensor]:
         raise BadInput(f"--model.loss: {path} is {type(loss).__name__}, not a loss: loss(prediction, target).")
     try:
         signature = inspect.signature(loss.forward if isinstance(loss, nn.Module) else loss)
-    except ValueError:  # functions of torch written in C++ tell nobody what they take
+    except ValueError:  # torch functions written in C++ have no signature
         return loss
     try:
         signature.bind(None, None)
     except TypeError as error:
-        raise BadInput(f"--model.loss: {path} is no loss(prediction, target): {error}.") from error
+        raise BadInput(f"--model.loss: {path} is not a loss(prediction, target): {error}.") from error
     return loss
 
 
 def further_metrics(task: Task, chosen: Iterable[Choice]) -> dict[str, Metric]:
-    """Metrics by the name under which they are logged, beside those that the task scores anyway.
+    """Return metrics, by logged name, in addition to those that the task always scores.
 
-    Chosen by names of the task in any case; by dotted paths of torchmetrics or of a package of your own, plain or as
-    `class_path` with `init_args`; or as metrics. Names of those that the task scores anyway add nothing.
+    Choices are the task's names in upper or lower case; dotted paths of torchmetrics or another package, plain or as
+    `class_path` with `init_args`; or metric objects. Names of metrics that the task always scores add nothing.
 
     Examples:
         >>> from graphbench.nn.heads import HeadConfig
@@ -122,7 +122,7 @@ def further_metrics(task: Task, chosen: Iterable[Choice]) -> dict[str, Metric]:
         metrics_by_name[name] = metric
     if metrics_by_name and not task.comparable:
         raise BadInput(
-            f"metrics: {task.spec.task} has its own metrics ({', '.join(task.build_metrics())}) and takes no others."
+            f"metrics: {task.spec.task} has its own metrics ({', '.join(task.build_metrics())}) and accepts no others."
         )
     return metrics_by_name
 
@@ -146,7 +146,7 @@ def _one(task: Task, choice: Choice) -> tuple[str, Metric]:
 
 
 def _made(path: str, options: dict[str, Any]) -> tuple[str, Metric]:
-    """Make the metric of a dotted path."""
+    """Create the metric of a dotted path."""
     make = _import("metrics", path)
     try:
         made = make(**options)
@@ -155,7 +155,7 @@ def _made(path: str, options: dict[str, Any]) -> tuple[str, Metric]:
             f"metrics: {path} needs other options ({error}). Write it as class_path: {path} with init_args."
         ) from error
     if not isinstance(made, Metric):
-        raise BadInput(f"metrics: {path} is no metric of torchmetrics.")
+        raise BadInput(f"metrics: {path} is not a torchmetrics metric.")
     return path.rpartition(".")[2], made
 
 
@@ -168,7 +168,7 @@ def _import(option: str, path: str) -> Any:
 
 
 def selecting(spec: BenchmarkSpec, task: Task, name: str | None) -> BenchmarkSpec:
-    """Return the specification with another metric of the task, in any case, that selects the best epoch."""
+    """Return the specification with the named metric of the task, in upper or lower case, to select the best epoch."""
     if name is None:
         return spec
     metrics = task.all_metrics()
@@ -180,7 +180,7 @@ def selecting(spec: BenchmarkSpec, task: Task, name: str | None) -> BenchmarkSpe
     if chosen == spec.metric:
         return spec
     if gives_each(metrics[chosen]):
-        raise BadInput(f"select_by: {chosen} gives a number for each class, and one number selects an epoch.")
+        raise BadInput(f"select_by: {chosen} gives a number for each class, but selecting an epoch needs one number.")
     if better is None:
-        raise BadInput(f"select_by: {chosen} does not say whether more of it is better, so it cannot select an epoch.")
+        raise BadInput(f"select_by: {chosen} does not say whether higher is better, so it cannot select an epoch.")
     return dataclasses.replace(spec, metric=chosen, higher_is_better=better)

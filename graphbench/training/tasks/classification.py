@@ -1,4 +1,4 @@
-"""Classification of whole graphs, of nodes or of edges: one class each."""
+"""Classification of whole graphs, nodes or edges: one class each."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ from graphbench.training.tasks.metrics import CalibrationError, PartIoU, parts_o
 class Classification(Task):
     """Cross-entropy, plain, weighted by rarity in the batch, or focal; two classes have one logit.
 
-    Rows may have weights of their own, and classes may have some (`weigh_classes`): the loss of n labelled rows is
-    `sum(w_i w_c(i) l_i) / n`, so a row counts the same in whatever batch it is. Metrics count every row once.
+    Rows and classes may have weights (for classes see `weigh_classes`): the loss of n labelled rows is
+    `sum(w_i w_c(i) l_i) / n`, so a row counts the same in every batch. Metrics count every row once.
 
-    In training, labels may be smoothed (`smooth_labels`); losses in evaluation and metrics are of the labels.
+    In training, labels may be smoothed (`smooth_labels`); losses in evaluation and metrics use the original labels.
 
-    The focal loss of a row whose class has the probability p is `-(1 - p)^2 log p` (Lin et al., "Focal loss for dense
+    The focal loss of a row whose class has probability p is `-(1 - p)^2 log p` (Lin et al., "Focal loss for dense
     object detection", ICCV 2017, with gamma = 2).
 
     Examples:
@@ -60,14 +60,14 @@ class Classification(Task):
     losses = ("cross_entropy", "weighted_cross_entropy", "focal")
     comparable = True
     discrete = True
-    #: Scores that compare classes say nothing where one class alone has rows.
+    #: Scores that compare classes are meaningless if only one class has rows.
     needs: ClassVar[Mapping[str, Need]] = {
         "class_accuracy": "contrast",
         "macro_F1": "contrast",
         "F1": "positive",
         "ECE": "rows",
     }
-    #: Weight of each class in the loss `[C]`; checkpoints have it. None where `weigh_classes` asked for none.
+    #: Weight of each class in the loss `[C]`, saved in checkpoints; None unless `weigh_classes` requested weights.
     class_weights: Tensor | None
 
     def __init__(self, spec: BenchmarkSpec, dim: int, head: HeadConfig, edge_dim: int = 0) -> None:
@@ -81,17 +81,17 @@ class Classification(Task):
         self.head = self.make_head(dim, spec.output_dim, head, edge_dim)
 
     def weigh_classes(self, wanted: ClassWeights) -> None:
-        """Ask for weights of classes, which `set_class_weights` finds once the training targets are known.
+        """Request weights of classes, which `set_class_weights` computes once the training targets are known.
 
         Args:
-            wanted: "balanced" for `n / (C n_c)` of class c with n_c of n training rows; or a number for each class.
+            wanted: "balanced" for `n / (C n_c)` for class c with n_c of n training rows; or a number for each class.
 
         Raises:
             BadInput: there are not as many numbers as classes, one is not positive, or the loss has its own weights.
         """
         if self.spec.loss == "weighted_cross_entropy":
             raise BadInput(
-                "class_weights: the loss weighted_cross_entropy weighs classes itself, by each batch; choose "
+                "class_weights: the loss weighted_cross_entropy weighs classes itself, in each batch; choose "
                 "--model.loss cross_entropy."
             )
         self._wanted_weights = check_class_weights(wanted, self.num_classes, of="class")
@@ -99,10 +99,10 @@ class Classification(Task):
         self.class_weights = torch.ones(self.num_classes)
 
     def set_class_weights(self, targets: Tensor, weight: Tensor | None = None) -> None:
-        """Weights of classes with mean 1 over the training rows; nothing where `weigh_classes` asked for none.
+        """Set weights of classes with mean 1 over the training rows, if `weigh_classes` requested them.
 
-        Targets are the classes of these rows `[rows]` or `[rows, 1]`, -1 where there is no label, weighted in the loss
-        by `weight` `[rows]`.
+        Targets are the classes of these rows `[rows]` or `[rows, 1]`, -1 without a label, weighted in the loss by
+        `weight` `[rows]`.
         """
         if self.class_weights is None:
             return
@@ -112,16 +112,16 @@ class Classification(Task):
         else:
             weights = torch.tensor(self._wanted_weights, dtype=torch.float64)
         mask = target >= 0
-        rows = weights[target[mask]]  # a mean of 1 over rows leaves the size of the loss, hence good rates, alone
+        rows = weights[target[mask]]  # a mean of 1 over rows keeps the scale of the loss, and so good learning rates
         if weight is not None:
             rows = rows * weight.reshape(-1)[mask].double()
         self.class_weights.copy_(weights / rows.mean())
 
     def smooth_labels(self, amount: float) -> None:
-        """Train on `1 - s + s / C` for the label's class and `s / C` for every other one of C, s the amount.
+        """Train on `1 - s + s / C` for the label's class and `s / C` for the other of C classes, s the amount.
 
-        That is torch's `CrossEntropyLoss(label_smoothing=s)` (Szegedy et al., "Rethinking the Inception architecture",
-        CVPR 2016, section 7). Where classes have weights, a row has that of its label's class as a whole.
+        This is torch's `CrossEntropyLoss(label_smoothing=s)` (Szegedy et al., "Rethinking the Inception architecture",
+        CVPR 2016, section 7). If classes have weights, the whole row has the weight of its label's class.
 
         Raises:
             BadInput: s is not in [0, 1), or the loss is focal.
@@ -129,18 +129,18 @@ class Classification(Task):
         check_range("label_smoothing", amount, at_least=0, below=1)
         if amount and self.spec.loss == "focal":
             raise BadInput(
-                "label_smoothing: the loss focal counts a label by the probability of its class, which a smoothed one "
+                "label_smoothing: the loss focal weighs a label by the probability of its class, which a smoothed one "
                 "does not have; choose --model.loss cross_entropy."
             )
         self.label_smoothing = amount
 
     @property
     def groups(self) -> int:  # type: ignore[override]
-        """Classes, where each has a weight."""
+        """The number of classes if each has its own term, else 1."""
         return self.num_classes if self.spec.loss == "weighted_cross_entropy" else 1
 
     def terms(self, output: Tensor, batch: GraphBatch) -> tuple[Tensor, Tensor]:
-        """Cross-entropy summed over all labels, or over those of each class; each row with its weights."""
+        """Sum the cross-entropy over all labels, or over those of each class, each row with its weights."""
         focus = 2.0 if self.spec.loss == "focal" else 0.0
         logits, target = at_least_single(output), batch.y.reshape(-1)
         weight = batch.get(WEIGHT)
@@ -150,24 +150,24 @@ class Classification(Task):
                 logits = torch.cat([torch.zeros_like(logits), logits], 1)
             weights = None if weight is None else weight.reshape(-1)[mask]
             return chosen_terms(self.chosen_loss, logits[mask], target[mask], weights)
-        # Losses of evaluation are of the labels, so that runs with and without smoothing compare.
+        # Losses in evaluation use the original labels, so that runs with and without smoothing are comparable.
         smoothing = self.label_smoothing if self.training else 0.0
         sums, counts = class_terms(logits, target, self.num_classes, focus, weight, smoothing)
         if self.class_weights is not None:
-            # After summing, since all rows of a class have one weight.
+            # After summing, since all rows of a class have the same weight.
             sums = sums * self.class_weights.to(sums.dtype)
         if self.groups == 1:
             return sums.sum().reshape(1), counts.sum().reshape(1)
         return sums, counts
 
     def combine(self, sums: Tensor, counts: Tensor) -> Tensor:
-        """Combine the terms to the specification's cross-entropy; classes are weighted by share of counted rows."""
+        """Combine the terms into the specification's cross-entropy; classes are weighted by share of counted rows."""
         if self.groups == 1:
             return super().combine(sums, counts)
         return combine_classes(sums, counts, divide_by_weights=self.spec.output_dim > 1)
 
     def build_metrics(self) -> dict[str, Metric]:
-        """Plain accuracy, mean recall over classes, macro F1, and AUROC for two classes."""
+        """Create plain accuracy, mean recall over classes, macro F1, and AUROC for two classes."""
         metrics: dict[str, Metric] = {
             "accuracy": KnownAccuracy(self.num_classes, average="micro"),
             "class_accuracy": KnownAccuracy(self.num_classes, average="macro"),
@@ -178,7 +178,7 @@ class Classification(Task):
         return metrics
 
     def named_metrics(self) -> dict[str, Metric]:
-        """Matthews' correlation, Cohen's kappa, calibration error; of two classes AP and F1 of the second one."""
+        """Create Matthews' correlation, Cohen's kappa and calibration error; AP and F1 of the second of two classes."""
         metrics: dict[str, Metric] = {
             "MCC": MatthewsCorrelation(self.num_classes),
             "kappa": MulticlassCohenKappa(self.num_classes),
@@ -189,22 +189,22 @@ class Classification(Task):
         return metrics
 
     def compared(self, metric: Metric, predictions: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """Of labelled rows the probabilities `[known, C]`, or those of a second class `[known]`, and the classes."""
+        """Return probabilities `[known, C]`, or those of the second class `[known]`, and classes of labelled rows."""
         binary = type(metric).__name__.startswith("Binary")
         mask = targets[:, 0] >= 0
         return predictions[mask, 1] if binary else predictions[mask], targets[mask, 0]
 
     def predict(self, output: Tensor, batch: GraphBatch) -> tuple[Tensor, Tensor]:
-        """Class probabilities `[rows, C]` and true classes `[rows, 1]`, -1 where a row has no label."""
+        """Return class probabilities `[rows, C]` and true classes `[rows, 1]`, -1 if a row has no label."""
         logits = output.float()
         if logits.shape[1] == 1:  # the softmax of these two is the sigmoid of the one
             logits = torch.cat((-logits, logits), 1) / 2
-        truth = batch.get("y")  # none where a user's graphs are predicted
+        truth = batch.get("y")  # None for predictions on a user's graphs
         truth = torch.full((len(logits), 1), -1, device=logits.device) if truth is None else truth.reshape(-1, 1)
         return logits.softmax(1), truth
 
     def known_targets(self, y: Tensor) -> Tensor:
-        """Classes `[rows, 1]` as numbers, NaN where there is no label."""
+        """Return classes `[rows, 1]` as numbers, NaN without a label."""
         classes = y.reshape(-1, 1)
         return torch.where(classes >= 0, classes.float(), torch.nan)
 
@@ -228,8 +228,8 @@ class GraphClassification(Classification):
 class NodeClassification(Classification):
     """One class per node; nodes of the class -1 have no label, so neither loss nor metrics count them.
 
-    Where the specification's `extra["parts"]` tells how many parts each category of graphs has (column 0 of `x`), the
-    classes are parts, and the IoU of parts is scored too: `instance_IoU` and `class_IoU`.
+    If the specification's `extra["parts"]` says how many parts each category of graphs has (column 0 of `x`), the
+    classes are parts, and the IoU of parts is also scored: `instance_IoU` and `class_IoU`.
 
     Examples:
         >>> import torch
@@ -252,7 +252,7 @@ class NodeClassification(Classification):
             )
 
     def build_metrics(self) -> dict[str, Metric]:
-        """Those of classes, and of parts where there are some."""
+        """Create the metrics of classes, and those of parts if there are any."""
         metrics = super().build_metrics()
         if self.parts:
             metrics["instance_IoU"] = PartIoU(self.parts, average="instance")
@@ -260,7 +260,7 @@ class NodeClassification(Classification):
         return metrics
 
     def update(self, metrics: Mapping[str, Metric], output: Tensor, batch: GraphBatch) -> None:
-        """Add a batch; the IoU of parts sees whole graphs with their categories."""
+        """Add a batch; the IoU of parts reads whole graphs with their categories."""
         super().update({k: v for k, v in metrics.items() if not isinstance(v, PartIoU)}, output, batch)
         for metric in metrics.values():
             if isinstance(metric, PartIoU):
@@ -270,7 +270,7 @@ class NodeClassification(Classification):
 class EdgeClassification(Classification):
     """One class per directed edge; edges of the class -1 have no label, so neither loss nor metrics count them.
 
-    Two classes are also scored by the F1 of the second one, as on TSP.
+    Two classes are also scored by the F1 of the second one, as in TSP.
 
     Examples:
         >>> import torch
@@ -285,10 +285,10 @@ class EdgeClassification(Classification):
     level = "edge"
 
     def build_metrics(self) -> dict[str, Metric]:
-        """Those of classes; of two classes F1 of the second one, too."""
+        """Create the metrics of classes, and F1 of the second of two classes."""
         metrics = super().build_metrics()
         return metrics | {"F1": PositiveF1Score()} if self.num_classes == 2 else metrics
 
     def named_metrics(self) -> dict[str, Metric]:
-        """Those of classes that are not scored anyway."""
+        """Create the named metrics of classes that are not always scored."""
         return {name: metric for name, metric in super().named_metrics().items() if name != "F1"}

@@ -1,4 +1,4 @@
-"""Decide which scores are defined by the known targets of a split, and explain those that are not."""
+"""Determine which scores are defined for the known targets of a split, and explain why others are not."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from torchmetrics import Metric
 
 from graphbench.contracts.devices import is_apple
 
-#: Requirement of a score: a known target ("rows"), a column with two different known values ("contrast"), a column with
-#: a row of class 1 ("positive").
+#: Requirement of a score: a known target ("rows"), a column with two different known values ("contrast"), or a column
+#: with a row of class 1 ("positive").
 Need = Literal["rows", "contrast", "positive"]
 #: Parts of the class names of torchmetrics whose scores compare classes or explain a variance.
 _CONTRASTS = (
@@ -23,7 +23,7 @@ _CONTRASTS = (
 )  # fmt: skip
 
 
-#: Reason why a score of NaN or infinite predictions is undefined.
+#: Reason why the score of NaN or infinite predictions is undefined.
 NOT_FINITE = "predictions are not finite"
 
 
@@ -36,10 +36,10 @@ class TargetRange:
         TargetRange(rows=(2, 3), low=(0.0, 5.0), high=(1.0, 5.0), discrete=False)
     """
 
-    rows: tuple[int, ...]  # known targets of each column
-    low: tuple[float, ...]  # the smallest of them; infinite where none is known
+    rows: tuple[int, ...]  # number of known targets in each column
+    low: tuple[float, ...]  # the smallest of them; infinite if none is known
     high: tuple[float, ...]  # the largest
-    discrete: bool = False  # whether targets are numbers of classes
+    discrete: bool = False  # whether targets are class numbers
 
     def column(self, number: int) -> TargetRange:
         """Return the range of one column."""
@@ -75,13 +75,13 @@ class TargetRange:
 
 
 class OwnMetric(Metric):
-    """A metric without gradients, to which batches are added independently of each other."""
+    """Base class of metrics without gradients, whose batches are added independently of each other."""
 
     is_differentiable = False
     full_state_update = False
 
     def _apply(self, fn: Any, exclude_state: Sequence[str] = "") -> OwnMetric:
-        """Move to a device; states in float64 are converted before they go where there is none."""
+        """Move to a device; states in float64 are first converted if the device does not support it."""
         if is_apple(fn(torch.empty(0)).device):
             for name, default in self._defaults.items():
                 if isinstance(default, Tensor) and default.dtype == torch.float64:
@@ -125,10 +125,10 @@ class TargetRanges(OwnMetric):
 
 
 class BrokenPredictions(OwnMetric):
-    """Count predictions that are not finite where a target is known, over batches and processes.
+    """Count predictions that are not finite although the target is known, over batches and processes.
 
-    Scores that sort predictions treat NaN as the largest number, and so are finite themselves. Predictions of `columns`
-    columns are counted by column, others all together.
+    Scores that sort predictions treat NaN as the largest number, and so are finite themselves. Predictions with
+    `columns` columns are counted by column, others all together.
 
     Examples:
         >>> metric = BrokenPredictions(2)
@@ -156,7 +156,7 @@ class BrokenPredictions(OwnMetric):
 
 
 def need_of(name: str, metric: Metric, needs: Mapping[str, Need]) -> Need:
-    """Return the need of a metric: that of its name in `needs`, else by its class of torchmetrics."""
+    """Return the need of a metric: that of its name in `needs`, else that of its torchmetrics class."""
     if name in needs:
         return needs[name]
     return "contrast" if any(part in type(metric).__name__ for part in _CONTRASTS) else "rows"

@@ -1,6 +1,6 @@
-"""Metrics of rows of which some have no target: these are masked, not cut out.
+"""Metrics that mask rows without a target instead of removing them.
 
-To cut them out, the host needs their number: a host-device sync in every training step.
+To remove them, the host must read their number, which is a host-device sync in every training step.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from graphbench.training.tasks.metrics import matthews
 
 
 class KnownMeanAbsoluteError(MeanAbsoluteError):
-    """The mean of `|p - t|` over known targets; those that are NaN are masked, without a host-device sync.
+    """The mean of `|p - t|` over known targets; NaN targets are masked, without a host-device sync.
 
     Examples:
         >>> metric = KnownMeanAbsoluteError()
@@ -31,14 +31,14 @@ class KnownMeanAbsoluteError(MeanAbsoluteError):
     takes_unknown = True
 
     def update(self, preds: Tensor, target: Tensor) -> None:
-        """Add predictions and targets of one shape."""
+        """Add predictions and targets of the same shape."""
         error, mask = _known_errors(preds, target)
         self.sum_abs_error += error.abs().sum()
         self.total += mask.sum()
 
 
 class KnownMeanSquaredError(MeanSquaredError):
-    """As `KnownMeanAbsoluteError`, of `(p - t)^2`, or the root of that mean.
+    """Like `KnownMeanAbsoluteError`, for `(p - t)^2`, or the root of that mean.
 
     Examples:
         >>> metric = KnownMeanSquaredError(squared=False)
@@ -50,7 +50,7 @@ class KnownMeanSquaredError(MeanSquaredError):
     takes_unknown = True
 
     def update(self, preds: Tensor, target: Tensor) -> None:
-        """Add predictions and targets of one shape."""
+        """Add predictions and targets of the same shape."""
         error, mask = _known_errors(preds, target)
         self.sum_squared_error += error.square().sum()
         self.total += mask.sum()
@@ -92,8 +92,8 @@ class TargetErrors(OwnMetric):
 class ScaledError(TargetErrors):
     """The mean over targets of their errors, each divided by the target's standard deviation in training.
 
-    Targets of any unit count alike; those without a known row do not count. `deviations` returns these `[T]`, which are
-    of what `transform` makes of predictions and targets `[rows, T]`.
+    Targets count equally whatever their unit; those without a known row do not count. Predictions and targets
+    `[rows, T]` first go through `transform`; `deviations` returns the deviations `[T]` of targets after it.
 
     Examples:
         >>> metric = ScaledError(lambda: torch.tensor([1.0, 100.0]), 2)
@@ -110,7 +110,7 @@ class ScaledError(TargetErrors):
         transform: Callable[[Tensor], Tensor] | None = None,
     ) -> None:
         super().__init__(targets, squared)
-        # Asked for when it computes: they are learned from the training targets after the metric was made.
+        # Called in `compute`: they are learned from the training targets after the metric is created.
         self._deviations, self._transform = deviations, transform
 
     def update(self, preds: Tensor, target: Tensor) -> None:
@@ -120,22 +120,22 @@ class ScaledError(TargetErrors):
         super().update(preds, target)
 
     def compute(self) -> Tensor:
-        """Return the mean; NaN where no target has a known row."""
+        """Return the mean; NaN if no target has a known row."""
         scaled = super().compute() / self._deviations().to(self.rows.device).float()
         return scaled[self.rows > 0].mean()
 
 
 def _known_errors(preds: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-    """Differences, 0 where the target is NaN, and where it is not."""
+    """Return differences, 0 where the target is NaN, and the mask of known targets."""
     mask = ~target.isnan()
-    # `where` after the difference: a NaN times a mask of 0 would stay NaN.
+    # `where` after the difference: NaN times a mask of 0 would still be NaN.
     return torch.where(mask, preds - target, 0.0), mask
 
 
 class KnownAccuracy(MulticlassAccuracy):
-    """Share of right classes, of all labelled rows ("micro") or the mean over classes ("macro").
+    """Share of correct classes, over all labelled rows ("micro") or as the mean over classes ("macro").
 
-    Rows of the class -1 have no label and are counted out, not cut out, so that a training step waits for nothing.
+    Rows of the class -1 have no label and are masked, not removed, so that a training step needs no sync.
 
     Examples:
         >>> metric = KnownAccuracy(num_classes=2, average="micro")
@@ -152,7 +152,7 @@ class KnownAccuracy(MulticlassAccuracy):
 
 
 class KnownF1Score(MulticlassF1Score):
-    """As `KnownAccuracy`, the harmonic mean of precision and recall.
+    """Like `KnownAccuracy`, for the harmonic mean of precision and recall.
 
     Examples:
         >>> metric = KnownF1Score(num_classes=2, average="macro")
@@ -169,7 +169,7 @@ class KnownF1Score(MulticlassF1Score):
 
 
 class PositiveF1Score(KnownF1Score):
-    """Harmonic mean of precision and recall of the second of two classes; rows of the class -1 are counted out.
+    """Harmonic mean of precision and recall of the second of two classes; rows of the class -1 do not count.
 
     Examples:
         >>> metric = PositiveF1Score()
@@ -182,16 +182,16 @@ class PositiveF1Score(KnownF1Score):
         super().__init__(num_classes=2, average="none")
 
     def compute(self) -> Tensor:
-        """Return the score; 0 where no row of the class is found."""
+        """Return the score; 0 if no row of the class is found."""
         return super().compute()[1]
 
 
 def _count(metric: KnownAccuracy | KnownF1Score, preds: Tensor, target: Tensor) -> None:
-    """Add to true and false positives, true and false negatives, of each class `[C]` or of all together."""
+    """Add to true and false positives and negatives, of each class `[C]` or of all together."""
     target = target.reshape(-1)
     mask, chosen, true = target >= 0, preds.argmax(1), target.clamp(min=0)
     none = torch.zeros(preds.shape[1], dtype=torch.long, device=target.device)
-    # Sums of integers are the same in any order; `bincount` would read its length from the device.
+    # Sums of integers do not depend on the order; `bincount` would read its length from the device.
     right = none.index_add(0, true, (mask & (chosen == true)).long())
     false_positive = none.index_add(0, chosen, mask.long()) - right
     false_negative = none.index_add(0, true, mask.long()) - right
@@ -202,7 +202,7 @@ def _count(metric: KnownAccuracy | KnownF1Score, preds: Tensor, target: Tensor) 
 
 
 class KnownAUROC(BinaryAUROC):
-    """Area under the ROC curve of two classes; rows of the class -1 are left out where the area is computed.
+    """Area under the ROC curve of two classes; rows of the class -1 are removed when the area is computed.
 
     Examples:
         >>> metric = KnownAUROC()
@@ -221,7 +221,7 @@ class KnownAUROC(BinaryAUROC):
         self.target.append(target.detach().reshape(-1))
 
     def compute(self) -> Tensor:  # type: ignore[override]
-        """Return the area; NaN where one of the classes has no row."""
+        """Return the area; NaN if one of the classes has no row."""
         preds, target = dim_zero_cat(self.preds), dim_zero_cat(self.target)
         mask = target >= 0
         if len(target[mask].unique()) < 2:
@@ -230,7 +230,7 @@ class KnownAUROC(BinaryAUROC):
 
 
 class MatthewsCorrelation(MulticlassMatthewsCorrCoef):
-    """Matthews' correlation, see `metrics.matthews`: 0 where all rows are predicted to be of one class.
+    """Matthews' correlation, see `metrics.matthews`: 0 if all rows are predicted to be of one class.
 
     Examples:
         >>> metric = MatthewsCorrelation(2)

@@ -1,8 +1,8 @@
-"""Link ranking as LRGB's PCQM-Contact defines it: for each true pair, the rank of its tail among the graph's nodes.
+"""Link ranking as defined by LRGB's PCQM-Contact: for each true pair, the rank of its tail among the graph's nodes.
 
-A batch holds the true pairs as `contact_index [num_pairs, 2]` (head, tail) on the axis "contact". Where the
-specification says `negatives: given`, it also holds pairs that are wrong as `negative_index [num_wrong, 2]`; where it
-says `links: edges`, the edges of the graph are true pairs, too, which filtered ranking leaves out and sampling avoids.
+A batch contains the true pairs as `contact_index [num_pairs, 2]` (head, tail) on the axis "contact". If the
+specification has `negatives: given`, it also contains wrong pairs as `negative_index [num_wrong, 2]`. If it has
+`links: edges`, the edges of the graph are also true pairs, which filtered ranking omits and sampling avoids.
 """
 
 from __future__ import annotations
@@ -25,35 +25,35 @@ from graphbench.training.tasks.base import Task
 from graphbench.training.tasks.losses import at_least_single
 from graphbench.training.tasks.metrics import GraphMean
 
-#: Wrong tails that training samples for each true pair, and rounds in which true ones are sampled again.
+#: Wrong tails that training samples for each true pair, and rounds in which true tails are resampled.
 NEGATIVES, ROUNDS = 2, 10
-#: K of the hits that OGB's evaluators count: of ogbl-ddi, ogbl-collab and ogbl-ppa.
+#: K of the hits of OGB's evaluators for ogbl-ddi, ogbl-collab and ogbl-ppa.
 _OGB_HITS = (20, 50, 100)
-#: Increment of SplitMix64, as a signed number, and all bits but the sign.
+#: Increment of SplitMix64, as a signed number, and all bits except the sign.
 _GAMMA, _POSITIVE = -0x61C8864680B583EB, (1 << 63) - 1
 
 
 def pair_keys(pairs: Tensor, num_nodes: int) -> Tensor:
-    """One number per pair `[num_pairs]`: head times all nodes plus tail."""
+    """Return one number per pair `[num_pairs]`: head times the number of nodes plus tail."""
     return pairs[:, 0] * num_nodes + pairs[:, 1]
 
 
 def sample_negatives(pairs: Tensor, batch: GraphBatch, seed: int, known: Tensor | None = None) -> Tensor:
-    """Pairs of the same heads with wrong tails of the same graph `[at most NEGATIVES * num_pairs, 2]`.
+    """Sample pairs with the same heads and wrong tails of the same graph `[at most NEGATIVES * num_pairs, 2]`.
 
-    `pairs [num_pairs, 2]` are true, in both directions, in the batch's node numbers, graph after graph; `known` ones
-    are, too.
+    `pairs [num_pairs, 2]` are true, in both directions, in the batch's node numbers, graph after graph; so are `known`
+    pairs.
 
-    True pairs are sampled again up to `ROUNDS` times and then dropped, duplicates are dropped at once. A head may be
-    its own tail, as in the published code. Seed and graph decide what is sampled for a graph, whatever shares its
-    batch, so that it is the same on any number of processes.
+    True pairs are resampled up to `ROUNDS` times and then dropped; duplicates are dropped at once. A head may be its
+    own tail, as in the published code. The samples of a graph depend only on seed and graph, not on the rest of the
+    batch, so they are the same on any number of processes.
     """
     num_nodes = int(batch.num_nodes)
     true = pair_keys(pairs if known is None else torch.cat((pairs, known)), num_nodes).sort().values
     head = pairs[:, 0].repeat_interleave(NEGATIVES)
     graph = batch.batch[head]
     first, sizes = batch.ptr[graph], batch.ptr.diff()[graph]
-    # Each draw is a function of seed, graph and place within the graph, hence of no batch mate.
+    # Each draw is a function of seed, graph and place within the graph, not of other graphs in the batch.
     before = torch.bincount(graph, minlength=batch.num_graphs).cumsum(0).roll(1)
     place = torch.arange(len(head), device=head.device) - torch.where(graph > 0, before[graph], 0)
     stream = scramble(scramble(batch.graph_id.to(head.device)[graph] + scramble(head.new_tensor(seed))) + place)
@@ -67,7 +67,7 @@ def sample_negatives(pairs: Tensor, batch: GraphBatch, seed: int, known: Tensor 
 
 
 def scramble(values: Tensor) -> Tensor:
-    """Integers that look random, a fixed one for each int64: the output function of SplitMix64 (Steele et al. 2014).
+    """Hash each int64 to an integer that looks random: the output function of SplitMix64 (Steele et al. 2014).
 
     Examples:
         >>> hex(scramble(torch.tensor([0])).item() & 2**64 - 1)  # the generator's first number for the seed 0
@@ -92,12 +92,11 @@ def tail_ranks(
     self_counts: bool = True,
     known: Tensor | None = None,
 ) -> Tensor:
-    """Rank of each pair's tail by `<head, tail>` among all nodes of its graph, from 1: `[num_pairs]`.
+    """Rank each pair's tail by `<head, tail>` among all nodes of its graph, from 1: `[num_pairs]`.
 
-    `node [num_nodes, dim]` holds the ends of pairs. `filtered` leaves the head's other true tails out of the ranking:
-    those of `pairs [num_pairs, 2]`, then all true ones, and of `known`. `self_counts` ranks against the head itself.
-
-    Nodes with the same score share the mean of their ranks, so the result does not depend on an order of ties.
+    `node [num_nodes, dim]` has the vectors of nodes. `filtered` omits the head's other true tails from the ranking:
+    those in `pairs [num_pairs, 2]`, which must then be all true ones, and in `known`. `self_counts` also ranks against
+    the head itself. Nodes with equal scores share the mean of their ranks, so the order of ties does not matter.
     """
     num_nodes, head, tail = int(batch.num_nodes), pairs[:, 0], pairs[:, 1]
     sizes = batch.ptr.diff()[batch.batch[head]]
@@ -112,18 +111,18 @@ def tail_ranks(
         counts &= ~_contains(true, head[owner] * num_nodes + candidate)
     if not self_counts:
         counts &= candidate != head[owner]
-    # Ties count half: a model of equal scores then has the mean rank, whatever the order of nodes.
+    # Ties count half: a model with equal scores then has the mean rank, whatever the order of nodes.
     above = (score > positive).to(node.dtype) + 0.5 * (score == positive).to(node.dtype)
     return 1 + torch.zeros(len(pairs), device=node.device, dtype=node.dtype).index_add_(0, owner, above * counts)
 
 
 def ranks_beside(true: Tensor, owner: Tensor, wrong: Tensor, wrong_owner: Tensor) -> Tensor:
-    """Rank of each true score among the wrong ones of its graph (`owner`), from 1; equal ones share their mean rank.
+    """Rank each true score among the wrong ones of its graph (`owner`), from 1; equal scores share their mean rank.
 
-    As OGB's evaluator has it: one plus the mean of how many wrong scores are higher and how many are at least as high.
+    As in OGB's evaluator: one plus the mean of the numbers of wrong scores that are higher and at least as high.
     """
     ranks = torch.ones_like(true, dtype=widest_dtype(true.device))  # float32 has no halves from 2^23 wrong pairs on
-    for graph in owner.unique().tolist():  # a handful of graphs: links of one graph are one
+    for graph in owner.unique().tolist():  # few graphs: link data sets have only one
         mine, others = owner == graph, wrong[wrong_owner == graph].sort().values
         scores = true[mine].contiguous()
         higher = len(others) - torch.searchsorted(others, scores, right=True)
@@ -133,9 +132,9 @@ def ranks_beside(true: Tensor, owner: Tensor, wrong: Tensor, wrong_owner: Tensor
 
 
 def hits_beside(true: Tensor, owner: Tensor, wrong: Tensor, wrong_owner: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """Mark the true scores above the k-th highest wrong one of their graph, and return the graphs of all true scores.
+    """Mark the true scores above the k-th highest wrong one of their graph, and return the graph of each true score.
 
-    Graphs with fewer than k wrong pairs have no such score and are left out, where OGB's evaluator calls them perfect.
+    Graphs with fewer than k wrong pairs have no such score and are omitted, while OGB's evaluator counts them as 1.
     """
     hits, graphs = [true.new_empty(0)], [owner[:0]]
     for graph in owner.unique().tolist():
@@ -149,9 +148,9 @@ def hits_beside(true: Tensor, owner: Tensor, wrong: Tensor, wrong_owner: Tensor,
 class LinkRanking(Task):
     """Binary cross-entropy of true pairs against sampled ones; mean reciprocal rank (MRR) and hits.
 
-    `MRR` ranks against every other node, also true tails and the head itself, as LRGB's table does; `filtered_MRR`
-    leaves out other true tails, `filtered_no_self_MRR` the head too (the 2023 reassessment). Beside wrong pairs of
-    one's own there are `ogb_MRR` and `ogb_hits@20`, `@50` and `@100`, as the evaluators of OGB's link sets define them.
+    `MRR` ranks against every other node, including true tails and the head itself, as in LRGB's table; `filtered_MRR`
+    omits other true tails, `filtered_no_self_MRR` also the head (the 2023 reassessment). If wrong pairs are given there
+    are also `ogb_MRR` and `ogb_hits@20`, `@50` and `@100`, as defined by the evaluators of OGB's link data sets.
 
     Examples:
         >>> import torch
@@ -172,13 +171,13 @@ class LinkRanking(Task):
         self.head = DotProductHead(dim, head.num_layers, head.l2_normalize, head.dropout)
 
     def forward(self, representation: Representation, batch: GraphBatch) -> Tensor:
-        """Map nodes to ends of pairs `[num_nodes, dim]`, whose dot products are scores."""
+        """Map nodes to vectors `[num_nodes, dim]`, whose dot products are the scores of pairs."""
         return cast(DotProductHead, self.head).mlp(representation.node)
 
     def terms(self, output: Tensor, batch: GraphBatch) -> tuple[Tensor, Tensor]:
-        """Binary cross-entropy, summed over true pairs in both directions and wrong ones: given, else sampled.
+        """Sum the binary cross-entropy over true pairs in both directions and wrong ones, given or else sampled.
 
-        In training the wrong ones depend on torch's seed and the step, else they are always the same.
+        In training the sampled pairs depend on torch's seed and the step, otherwise they are always the same.
         """
         true = both_directions(batch.contact_index)
         seed = torch.initial_seed() + self.step & _POSITIVE if self.training else 0
@@ -192,13 +191,13 @@ class LinkRanking(Task):
         return values.sum().reshape(1), torch.full((1,), len(pairs), device=scores.device)
 
     def build_metrics(self) -> dict[str, Metric]:
-        """Means over graphs of the mean over the graph's pairs."""
+        """Create means over graphs of the mean over the graph's pairs."""
         names = ("MRR", "filtered_MRR", "filtered_no_self_MRR", "hits@1", "hits@3", "hits@10")
         given = ("ogb_MRR", *(f"ogb_hits@{k}" for k in _OGB_HITS)) if "negatives" in self.spec.extra else ()
         return {name: GraphMean() for name in (*names, *given)}
 
     def _known(self, batch: GraphBatch) -> Tensor | None:
-        """Edges as true pairs `[num_edges, 2]` in both directions, where links are edges."""
+        """Return edges as true pairs `[num_edges, 2]` in both directions if links are edges, else None."""
         return both_directions(batch.edge_index.t()) if self.spec.extra.get("links") == "edges" else None
 
     def update(self, metrics: Mapping[str, Metric], output: Tensor, batch: GraphBatch) -> None:
@@ -219,24 +218,24 @@ class LinkRanking(Task):
 
     @staticmethod
     def _beside_negatives(node: Tensor, batch: GraphBatch) -> dict[str, tuple[Tensor, Tensor]]:
-        """Scores of true pairs beside the wrong ones of their graph, each with the graphs that they belong to."""
+        """Score true pairs against the wrong ones of their graph; return values and the graph of each pair."""
         true, wrong = batch.contact_index, batch.negative_index
         scores = ((node[pairs[:, 0]] * node[pairs[:, 1]]).sum(-1) for pairs in (true, wrong))
         owners = (batch.batch[pairs[:, 0]] for pairs in (true, wrong))
         (right, false), (owner, wrong_owner) = scores, owners
-        # A graph without wrong pairs has nothing to be ranked beside.
+        # A graph without wrong pairs has nothing to rank against.
         beside = torch.isin(owner, wrong_owner)
         right, owner = right[beside], owner[beside]
         values = {f"ogb_hits@{k}": hits_beside(right, owner, false, wrong_owner, k) for k in _OGB_HITS}
         return {**values, "ogb_MRR": (1 / ranks_beside(right, owner, false, wrong_owner), owner)}
 
     def predict(self, output: Tensor, batch: GraphBatch) -> tuple[Tensor, Tensor]:
-        """Scores of the true pairs `[num_pairs, 1]`, and ones."""
-        pairs, node = batch.contact_index, at_least_single(output)  # as they are ranked
+        """Return scores of the true pairs `[num_pairs, 1]`, and ones."""
+        pairs, node = batch.contact_index, at_least_single(output)  # the same scores as in the ranking
         scores = (node[pairs[:, 0]] * node[pairs[:, 1]]).sum(-1, keepdim=True)
         return scores, torch.ones_like(scores)
 
 
 def both_directions(pairs: Tensor) -> Tensor:
-    """Every pair and its reverse once `[num_ordered_pairs, 2]`, in a fixed order."""
+    """Return every pair and its reverse once `[num_ordered_pairs, 2]`, in a fixed order."""
     return torch.cat((pairs, pairs.flip(1))).unique(dim=0)

@@ -1,4 +1,4 @@
-"""Losses that torch does not have under one name."""
+"""Losses that torch does not provide as one function."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from graphbench.errors import BadInput, check_choice, check_range
 
-#: What `--model.class_weights` takes.
+#: A value of `--model.class_weights`.
 ClassWeights = Literal["balanced"] | Sequence[float]
 
 
@@ -24,11 +24,11 @@ def class_terms(
     weight: Tensor | None = None,
     smoothing: float = 0.0,
 ) -> tuple[Tensor, Tensor]:
-    """Cross-entropies summed over the labels of each class `[C]`, and how many there are `[C]`.
+    """Sum cross-entropies over the labels of each class `[C]`, and count the labels `[C]`.
 
-    Logits are `[V, C]`, or `[V]` / `[V, 1]` for two classes, targets integers `[V]`, where a negative one is no label.
-    `focus` is gamma of `focal`, `weight` that of each row in the sums alone `[V]`, and `smoothing` the s of a truth of
-    `1 - s + s / C` for the label and `s / C` for every other class.
+    Logits are `[V, C]`, or `[V]` / `[V, 1]` for two classes, targets integers `[V]`, negative if there is no label.
+    `focus` is gamma of `focal`, `weight` the weight of each row in the sums, not the counts `[V]`, and `smoothing` is s
+    in the target distribution, `1 - s + s / C` for the label and `s / C` for every other class.
 
     Examples:
         >>> class_terms(torch.zeros(3, 2), torch.tensor([0, 0, 1]), 2)
@@ -45,24 +45,24 @@ def class_terms(
     if focus:
         values = focal(values, focus)
     values = weighted(values, weight)
-    # No scatter: its sums come in another order every time on a GPU.
+    # No scatter: on a GPU the order of its sums differs every time.
     member = F.one_hot(target, classes) * mask[:, None]
     return (values[:, None] * member).sum(0), member.sum(0)
 
 
 def focal(cross_entropies: Tensor, gamma: float = 2.0) -> Tensor:
-    """`(1 - p)^gamma` times the cross-entropy `-log p`, entry by entry (Lin et al., ICCV 2017, equation 4).
+    """Multiply the cross-entropy `-log p` by `(1 - p)^gamma`, element-wise (Lin et al., ICCV 2017, equation 4).
 
     Examples:
         >>> focal(torch.tensor([0.6931]))  # p = 1/2
         tensor([0.1733])
     """
-    # `1 - p` by expm1, since p is near 1 where rows are easy.
+    # `1 - p` by expm1, since p is near 1 for easy rows.
     return (-torch.expm1(-cross_entropies)) ** gamma * cross_entropies
 
 
 def weighted(values: Tensor, weight: Tensor | None) -> Tensor:
-    """Values `[rows, ...]` times the weight of their row `[rows]` or `[rows, 1]`, where there are weights.
+    """Multiply values `[rows, ...]` by the weight of their row `[rows]` or `[rows, 1]`, if there are weights.
 
     Examples:
         >>> weighted(torch.tensor([[1.0, 2.0], [3.0, 4.0]]), torch.tensor([2.0, 0.0]))
@@ -75,7 +75,7 @@ def weighted(values: Tensor, weight: Tensor | None) -> Tensor:
 
 
 def cell_weights(row: Tensor | None, target: Tensor | None, like: Tensor) -> Tensor | None:
-    """Multiply weights of rows `[rows]` or `[rows, 1]` and of targets `[T]`, shaped as `like`; None where neither is.
+    """Multiply weights of rows `[rows]` or `[rows, 1]` and of targets `[T]`, in the shape of `like`; None without both.
 
     Examples:
         >>> cell_weights(torch.tensor([1.0, 2.0]), torch.tensor([0.5, 1.5]), torch.zeros(2, 2))
@@ -89,11 +89,11 @@ def cell_weights(row: Tensor | None, target: Tensor | None, like: Tensor) -> Ten
 
 
 def meet_bounds(target: Tensor, prediction: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
-    """Take as the target of a bounded cell the bound that the prediction misses, else the prediction itself.
+    """Replace the target of a bounded cell by the bound if the prediction violates it, else by the prediction.
 
-    A loss of differences is then one-sided: it counts how far a prediction is from the bound. On the right side of it
-    the loss is 0, and so is its gradient, as those through both arguments cancel. The truth is above `lower` and below
-    `upper`, NaN where there is none.
+    A loss of differences is then one-sided: it measures how far a prediction is beyond the bound. On the valid side
+    the loss is 0, and so is its gradient, since those through both arguments cancel. The truth is above `lower` and
+    below `upper`, NaN where there is no bound.
 
     Examples:
         >>> none = torch.tensor(float("nan"))
@@ -105,7 +105,7 @@ def meet_bounds(target: Tensor, prediction: Tensor, lower: Tensor, upper: Tensor
 
 
 def check_class_weights(wanted: ClassWeights, count: int, of: Literal["class", "label"]) -> list[float] | None:
-    """Return the numbers that a user gave, one for each of `count` classes or labels, or None for `balanced`.
+    """Return the user's numbers, one for each of `count` classes or labels, or None for `balanced`.
 
     Examples:
         >>> check_class_weights([1, 5], 2, of="class")
@@ -124,9 +124,9 @@ def check_class_weights(wanted: ClassWeights, count: int, of: Literal["class", "
 
 
 def balanced_class_weights(target: Tensor, classes: int) -> Tensor:
-    """`n / (C n_c)` of each class c `[C]` float64: n rows have a label, n_c of them this one (King and Zeng 2001).
+    """Return `n / (C n_c)` for each class c `[C]`, float64: n rows have a label, n_c of them c (King and Zeng 2001).
 
-    Targets are classes `[rows]`, negative where there is no label.
+    Targets are classes `[rows]`, negative without a label.
 
     Examples:
         >>> balanced_class_weights(torch.tensor([0, 0, 0, 1]), 2)
@@ -140,11 +140,11 @@ def balanced_class_weights(target: Tensor, classes: int) -> Tensor:
 
 
 def label_weights(targets: Tensor, yes: Sequence[float] | None = None, row: Tensor | None = None) -> Tensor:
-    """Weights of 0 and of 1 in each label `[2, T]` float64, of mean 1 over the known rows of the label.
+    """Return weights of 0 and of 1 for each label `[2, T]`, float64, with mean 1 over the label's known rows.
 
-    Targets are labels `[rows, T]`, NaN where unknown, and `row` weights of the rows `[rows]`. A 1 of label t weighs
-    `yes[t]` times a 0, which is torch's `pos_weight`; by default 0s and 1s weigh alike in sum. A label that has one of
-    the two in all its rows keeps the weight 1, as there is nothing to balance.
+    Targets are labels `[rows, T]`, NaN where unknown, and `row` weights of the rows `[rows]`. A 1 of label t has
+    `yes[t]` times the weight of a 0, which is torch's `pos_weight`; by default 0s and 1s have equal total weight. A
+    label with the same value in all its rows keeps the weight 1, since there is nothing to balance.
 
     Examples:
         >>> label_weights(torch.tensor([[0.0], [0.0], [0.0], [1.0]]))
@@ -154,7 +154,7 @@ def label_weights(targets: Tensor, yes: Sequence[float] | None = None, row: Tens
     zeros, ones = (targets == 0).double(), (targets == 1).double()
     if yes is None:
         counts = torch.stack([zeros.sum(0), ones.sum(0)])
-        weights = counts.flip(0)  # inverse proportion: as many as there are of the other
+        weights = counts.flip(0)  # inversely proportional: the number of the other value
     else:
         weights = torch.stack([torch.ones(len(yes), dtype=torch.float64), torch.tensor(yes, dtype=torch.float64)])
     share = torch.ones(len(targets), 1, dtype=torch.float64) if row is None else row.reshape(-1, 1).double()
@@ -164,10 +164,10 @@ def label_weights(targets: Tensor, yes: Sequence[float] | None = None, row: Tens
 
 
 def combine_classes(sums: Tensor, counts: Tensor, divide_by_weights: bool) -> Tensor:
-    """Combine `class_terms`, of one batch or added up over several, to a cross-entropy weighted by rarity.
+    """Combine `class_terms`, of one batch or summed over several, into a cross-entropy weighted by rarity.
 
-    With V labels of which n_c are of class c, `w_c = (V - n_c) / V`, and 0 for absent classes (Dwivedi et al. 2020,
-    section "SBM"). Of several classes the weighted sum is divided by the sum of the chosen weights, of one logit by V.
+    With V labels, n_c of them of class c, `w_c = (V - n_c) / V`, and 0 for absent classes (Dwivedi et al. 2020,
+    section "SBM"). The weighted sum is divided by the sum of the rows' weights, or by V if there is one logit.
 
     Examples:
         >>> combine_classes(torch.tensor([1.0, 3.0]), torch.tensor([1, 3]), divide_by_weights=False)
@@ -176,13 +176,13 @@ def combine_classes(sums: Tensor, counts: Tensor, divide_by_weights: bool) -> Te
     count = counts.to(sums.dtype)
     total = count.sum().clamp(min=1)
     weight = (total - count) / total * (count > 0)
-    # With two classes or more the weights add up to 1 at least; with one they are 0, and so is the loss
+    # With two classes or more the weights sum to at least 1; with one they are 0, and so is the loss
     denominator = (weight * count).sum().clamp(min=0.5) if divide_by_weights else total
     return (weight * sums).sum() / denominator
 
 
 def masked_terms(values: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:
-    """Sum `[1]` and number `[1]` of the entries where `valid`. Both `[...]` of one shape.
+    """Return sum `[1]` and number `[1]` of the entries where `valid`; both arguments have the same shape `[...]`.
 
     Examples:
         >>> masked_terms(torch.tensor([1.0, 5.0, 9.0]), torch.tensor([True, False, True]))
@@ -192,10 +192,10 @@ def masked_terms(values: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def log10_mse(prediction: Tensor, target: Tensor) -> Tensor:
-    """`log10(mean (prediction - target)^2)` over all entries, the loss of ECHO (Miglior et al., ICLR 2026).
+    """Compute `log10(mean (prediction - target)^2)` over all entries, the loss of ECHO (Miglior et al., ICLR 2026).
 
-    For `--model.loss graphbench.training.tasks.losses.log10_mse`. Its gradient is that of the mean squared error over
-    ln(10) times that error, so that batches with small errors count as much as others; -inf where all is right.
+    Use it as `--model.loss graphbench.training.tasks.losses.log10_mse`. Its gradient is that of the mean squared error
+    divided by ln(10) times that error, so batches with small errors count as much as others; -inf if the error is 0.
 
     Examples:
         >>> log10_mse(torch.tensor([0.0, 10.0]), torch.tensor([10.0, 0.0]))
@@ -205,23 +205,23 @@ def log10_mse(prediction: Tensor, target: Tensor) -> Tensor:
 
 
 def at_least_single(values: Tensor) -> Tensor:
-    """In float32, or in float64 where they are: lower precision would show in a small loss."""
+    """Convert values to float32 unless they are float64: a lower precision would be visible in a small loss."""
     return values if values.dtype == torch.float64 else values.float()
 
 
 def chosen_terms(
     loss: Callable[[Tensor, Tensor], Tensor], prediction: Tensor, target: Tensor, weight: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """Compute the terms `[1]` of a loss that a user chose, in the form of torch's: `loss(prediction, target)`.
+    """Compute the terms `[1]` of a user's loss, which is called like torch's: `loss(prediction, target)`.
 
-    It gives one value per row, or their mean. Rows are those with a target; predictions are `[rows]` or `[rows, C]`.
+    It returns one value per row, or their mean. Rows are those with a target; predictions are `[rows]` or `[rows, C]`.
 
     Examples:
         >>> chosen_terms(torch.nn.L1Loss(), torch.tensor([1.0, 3.0]), torch.tensor([0.0, 0.0]), None)
         (tensor([4.]), tensor([2]))
     """
     count = torch.tensor([len(target)], device=target.device)
-    if not len(target):  # a loss of the user's may divide by the number of rows
+    if not len(target):  # the user's loss may divide by the number of rows
         return prediction.sum().reshape(1) * 0, count
     values = loss(prediction, target)
     if not isinstance(values, Tensor):
@@ -241,10 +241,10 @@ def chosen_terms(
 
 
 def normalise_map(matrix: Tensor, graph_of: Tensor, num_graphs: int, by_column: bool) -> Tensor:
-    """Bring each graph's columns, or its whole block, to the Euclidean length 1 `[num_nodes, c]`; zeros stay.
+    """Scale each graph's columns, or its whole block, to Euclidean length 1 `[num_nodes, c]`; zeros stay zero.
 
-    In this and the errors below, a map is `[num_nodes, c]`, the nodes of all graphs one after the other, whose graphs
-    are `graph_of [num_nodes]`.
+    Here and in the errors below, a map is `[num_nodes, c]` with the nodes of all graphs one after the other;
+    `graph_of [num_nodes]` is the graph of each node.
 
     Examples:
         >>> normalise_map(torch.tensor([[3.0], [4.0], [2.0]]), torch.tensor([0, 0, 1]), 2, by_column=True).T
@@ -256,7 +256,7 @@ def normalise_map(matrix: Tensor, graph_of: Tensor, num_graphs: int, by_column: 
 
 
 def normalised_map_errors(output: Tensor, target: Tensor, graph_of: Tensor, num_graphs: int) -> Tensor:
-    """`‖ Φ / ‖Φ‖_F - T / ‖T‖_F ‖²_F` of each graph `[num_graphs]` (arXiv 2410.16699, section 3.5).
+    """Compute `‖ Φ / ‖Φ‖_F - T / ‖T‖_F ‖²_F` of each graph `[num_graphs]` (arXiv 2410.16699, section 3.5).
 
     Examples:
         >>> map_ = torch.tensor([[3.0], [4.0]])
@@ -269,7 +269,7 @@ def normalised_map_errors(output: Tensor, target: Tensor, graph_of: Tensor, num_
 
 
 def column_map_errors(output: Tensor, target: Tensor, graph_of: Tensor, num_graphs: int) -> Tensor:
-    """`‖ φ_i / ‖φ_i‖ - t_i / ‖t_i‖ ‖²` of each graph and column `[num_graphs, c]` (section 3.5 as printed).
+    """Compute `‖ φ_i / ‖φ_i‖ - t_i / ‖t_i‖ ‖²` of each graph and column `[num_graphs, c]` (section 3.5 as printed).
 
     Examples:
         >>> map_ = torch.tensor([[3.0, 1.0], [4.0, 0.0]])
@@ -282,9 +282,9 @@ def column_map_errors(output: Tensor, target: Tensor, graph_of: Tensor, num_grap
 
 
 def sign_invariant_errors(output: Tensor, target: Tensor, graph_of: Tensor, num_graphs: int) -> Tensor:
-    """`min(‖φ_i - v_i‖², ‖φ_i + v_i‖²)` of each graph and column `[num_graphs, c]` (arXiv 2410.16699, section 4.1).
+    """Compute `min(‖φ_i - v_i‖², ‖φ_i + v_i‖²)` by graph and column `[num_graphs, c]` (arXiv 2410.16699, section 4.1).
 
-    Columns are brought to unit length first.
+    Columns are first scaled to unit length.
 
     Examples:
         >>> vector = torch.tensor([[3.0], [4.0]])

@@ -1,4 +1,4 @@
-"""Recovery of a map: as many numbers per node as the benchmark has columns, right up to scale (or signs)."""
+"""Recovery of a map: as many numbers per node as the benchmark has columns, up to scale (or signs)."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ _ERRORS = {
 class MapRecovery(Task):
     """Map recovery as in "Graph Transformers Dream of Electric Flow" (arXiv 2410.16699), sections 3.5 and 4.1.
 
-    * `normalised_MSE`: mean over graphs of `‖ Φ / ‖Φ‖_F - T / ‖T‖_F ‖²_F`, what the authors' code trains on.
-    * `column_MSE`: mean over graphs and columns i of `‖ φ_i / ‖φ_i‖ - t_i / ‖t_i‖ ‖²`, what the paper prints.
+    * `normalised_MSE`: mean over graphs of `‖ Φ / ‖Φ‖_F - T / ‖T‖_F ‖²_F`, on which the authors' code trains.
+    * `column_MSE`: mean over graphs and columns i of `‖ φ_i / ‖φ_i‖ - t_i / ‖t_i‖ ‖²`, which the paper prints.
     * `eigenvector`: mean over graphs and columns i of `min over signs of ‖ ±φ_i - v_i ‖²`, columns of unit length.
 
-    The metrics are the loss ("MSE"), its natural logarithm ("log_loss"), and for eigenvectors every column's own,
-    "loss_1", "loss_2", ..., and the means "loss_1-5" and "loss_1-10" as far as there are columns.
+    The metrics are the loss ("MSE"), its natural logarithm ("log_loss"), and for eigenvectors the loss of every column,
+    "loss_1", "loss_2", ..., and the means "loss_1-5" and "loss_1-10" if there are enough columns.
 
-    A representation that is as wide as the targets is taken as the answer: the linear transformer returns the map
-    itself. Any other width gets a head; so does nothing else.
+    A representation as wide as the targets is the prediction itself: the linear transformer returns the map. Any other
+    width gets a head.
 
     Examples:
         >>> import torch
@@ -64,17 +64,17 @@ class MapRecovery(Task):
         return representation.node if isinstance(self.head, nn.Identity) else self.head(representation, batch)
 
     def errors(self, output: Tensor, batch: GraphBatch) -> Tensor:
-        """Squared errors: one per graph `[num_graphs]`, or per graph and column `[num_graphs, num_targets]`."""
+        """Return squared errors: one per graph `[num_graphs]`, or per graph and column `[num_graphs, num_targets]`."""
         output = at_least_single(output)
         return _ERRORS[self.spec.loss](output, batch.y.to(output.dtype), batch.batch, batch.num_graphs)
 
     def terms(self, output: Tensor, batch: GraphBatch) -> tuple[Tensor, Tensor]:
-        """Sum of the errors."""
+        """Compute the sum and the number of the errors."""
         errors = self.errors(output, batch)
         return errors.sum().reshape(1), torch.full((1,), errors.numel(), device=errors.device)
 
     def build_metrics(self) -> dict[str, Metric]:
-        """Means over graphs, see the class."""
+        """Create means over graphs, see the class."""
         metrics: dict[str, Metric] = {"log_loss": LogMean(), "MSE": ValueMean()}
         if self.spec.loss == "eigenvector":
             metrics |= {f"loss_{i + 1}": ValueMean() for i in range(self.spec.num_targets)}
@@ -90,7 +90,7 @@ class MapRecovery(Task):
             metric.update(columns)
 
     def predict(self, output: Tensor, batch: GraphBatch) -> tuple[Tensor, Tensor]:
-        """Predicted and true map `[num_nodes, num_targets]`, both normalised as in the loss."""
+        """Return the predicted and the true map `[num_nodes, num_targets]`, both normalised as in the loss."""
         by_column = self.spec.loss != "normalised_MSE"
         target = batch.y.to(output.dtype)
         graphs = batch.batch, batch.num_graphs, by_column

@@ -1,4 +1,4 @@
-"""Metrics that torchmetrics does not have as the benchmarks define them."""
+"""Metrics that torchmetrics does not define in the way the benchmarks do."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from graphbench.training.tasks.losses import at_least_single
 
 
 class PerTarget(OwnMetric):
-    """Unweighted mean over targets of a score of one column, each over its known rows.
+    """Unweighted mean over targets of a score per column, computed over its known rows.
 
-    Targets with fewer than two known rows, or all of one value, have no such score and do not count.
+    Targets with fewer than two known rows, or with only one value, have no such score and do not count.
 
     Args:
-        score: `(predictions [rows], targets [rows]) -> scalar`; more of it is better.
-        alone: the score of each target `[T]` in place of their mean, NaN where it has none.
-        varied: the score compares ranks or slopes, which predictions of one value do not have; theirs is NaN.
+        score: `(predictions [rows], targets [rows]) -> scalar`; higher is better.
+        alone: return the score of each target `[T]` instead of their mean, NaN if it has none.
+        varied: the score compares ranks or slopes, so it is NaN for constant predictions.
 
     Examples:
         >>> from torchmetrics.functional.regression import r2_score
@@ -50,7 +50,7 @@ class PerTarget(OwnMetric):
 
     def update(self, predictions: Tensor, targets: Tensor) -> None:
         """Add predictions and targets `[rows, T]`, NaN where unknown."""
-        # Whole batches are kept, as ranks and correlations do not add up over batches.
+        # Whole batches are stored, since ranks and correlations cannot be summed over batches.
         self.predictions.append(at_least_single(predictions.detach()))
         self.targets.append(at_least_single(targets.detach()))
 
@@ -59,8 +59,8 @@ class PerTarget(OwnMetric):
         return len(truth) > 1 and bool((truth != truth[0]).any())
 
     def compute(self) -> Tensor:
-        """Return the mean over targets; NaN when none has a score."""
-        if not len(self.targets):  # a list, or after a reduction over processes one tensor
+        """Return the mean over targets; NaN if none has a score."""
+        if not len(self.targets):  # a list, or one tensor after a reduction over processes
             return torch.tensor(torch.nan)
         predictions, targets = dim_zero_cat(self.predictions), dim_zero_cat(self.targets)
         values = torch.stack([self._of(predictions[:, n], targets[:, n]) for n in range(targets.shape[1])])
@@ -75,14 +75,14 @@ class PerTarget(OwnMetric):
         none = truth.new_full((), torch.nan)
         if not self.defined(guesses, truth) or (self.varied and bool((guesses == guesses[0]).all())):
             return none
-        shift = truth.mean()  # these scores do not change with it, and small spreads beside large offsets stay exact
+        shift = truth.mean()  # these scores do not depend on it, and a small spread with a large offset stays exact
         if truth.dtype == torch.float64:
             guesses, truth = guesses.double() - shift, truth - shift
         return torch.as_tensor(self.score(guesses, truth)).to(truth)
 
 
 class RelativeAbsoluteError(PerTarget):
-    """Mean over targets of RAE: the MAE over that of the mean of the scored targets.
+    """Mean over targets of RAE: the MAE divided by that of predicting the mean of the scored targets.
 
     Examples:
         >>> metric = RelativeAbsoluteError()
@@ -102,13 +102,13 @@ def _relative_absolute_error(predictions: Tensor, targets: Tensor) -> Tensor:
 
 
 class PerLabel(PerTarget):
-    """As `PerTarget`, of yes-or-no labels: `score` gets probabilities and labels 0 or 1 (int64).
+    """Like `PerTarget`, for yes-or-no labels: `score` gets probabilities and labels 0 or 1 (int64).
 
-    Labels without a row of each value do not count, as OGB and LRGB define AP and AUROC; those that need less say what.
+    Labels without a row of each value do not count, as OGB and LRGB define AP and AUROC, unless `need` requires less.
 
     Args:
-        score: `(probabilities [rows], labels [rows]) -> scalar`; more of it is better.
-        need: what the labels need, see `defined.Need`.
+        score: `(probabilities [rows], labels [rows]) -> scalar`; higher is better.
+        need: what a label must have to count, see `defined.Need`.
         alone: see `PerTarget`.
 
     Examples:
@@ -156,7 +156,7 @@ class TaskAUROC(PerLabel):
 
 
 class AllLabels(PerLabel):
-    """As `PerLabel`, of all known labels as if they were one."""
+    """Like `PerLabel`, for all known labels as if they were one label."""
 
     def update(self, predictions: Tensor, targets: Tensor) -> None:
         """Add predictions and labels `[rows, T]`, NaN where unknown."""
@@ -164,7 +164,7 @@ class AllLabels(PerLabel):
 
 
 def label_accuracy(probabilities: Tensor, labels: Tensor) -> Tensor:
-    """Share of right labels at the threshold 1/2, `[rows]` each.
+    """Compute the share of correct labels at the threshold 1/2, `[rows]` each.
 
     Examples:
         >>> label_accuracy(torch.tensor([0.9, 0.2]), torch.tensor([1, 1]))
@@ -174,7 +174,7 @@ def label_accuracy(probabilities: Tensor, labels: Tensor) -> Tensor:
 
 
 def label_f1(probabilities: Tensor, labels: Tensor) -> Tensor:
-    """`2 TP / (2 TP + FP + FN)` at the threshold 1/2.
+    """Compute `2 TP / (2 TP + FP + FN)` at the threshold 1/2.
 
     Examples:
         >>> label_f1(torch.tensor([0.9, 0.2, 0.8]), torch.tensor([1, 1, 0]))
@@ -185,7 +185,7 @@ def label_f1(probabilities: Tensor, labels: Tensor) -> Tensor:
 
 
 def label_mcc(probabilities: Tensor, labels: Tensor) -> Tensor:
-    """Matthews' correlation at the threshold 1/2; 0 for predictions of one value, as in scikit-learn.
+    """Compute Matthews' correlation at the threshold 1/2; 0 for predictions of one value, as in scikit-learn.
 
     Examples:
         >>> label_mcc(torch.tensor([0.9, 0.2, 0.8]), torch.tensor([1, 0, 1]))
@@ -196,11 +196,11 @@ def label_mcc(probabilities: Tensor, labels: Tensor) -> Tensor:
 
 
 def matthews(confusion: Tensor) -> Tensor:
-    """Matthews' correlation of a confusion matrix `[C, C]` (Gorodkin, 2004); 0 for predictions of one class.
+    """Compute Matthews' correlation of a confusion matrix `[C, C]` (Gorodkin, 2004); 0 for predictions of one class.
 
-    torchmetrics has other numbers than 0 there, some above 0.4.
+    In that case torchmetrics returns numbers other than 0, some above 0.4.
     """
-    # Squares of counts in integers would overflow from 2^31.5 rows on, and float32 would round them.
+    # Squares of integer counts would overflow from 2^31.5 rows on, and float32 would round them.
     counts = confusion.cpu().double()
     true, chosen, rows, right = counts.sum(1), counts.sum(0), counts.sum(), counts.diagonal().sum()
     spread = (rows.square() - true.square().sum()) * (rows.square() - chosen.square().sum())
@@ -209,11 +209,11 @@ def matthews(confusion: Tensor) -> Tensor:
 
 
 def calibration_error(confidence: Tensor, correct: Tensor, bins: int = 15) -> Tensor:
-    """Compute the expected calibration error: the mean over all n of |share that is right - confidence| of their bin.
+    """Compute the expected calibration error: the mean over all n of |accuracy - mean confidence| of their bin.
 
-    Bin m of M holds confidences in `((m - 1) / M, m / M]` (Guo et al., "On calibration of modern neural networks", ICML
-    2017, section 2); torchmetrics gives those of exactly 1 a bin of their own. Confidences are probabilities `[n]`, and
-    `correct` tells whether each came true `[n]`, in any type.
+    Bin m of M contains confidences in `((m - 1) / M, m / M]` (Guo et al., "On calibration of modern neural networks",
+    ICML 2017, section 2); torchmetrics uses a separate bin for confidences of exactly 1. Confidences are probabilities
+    `[n]`, and `correct` says whether each prediction is right `[n]`, in any dtype.
 
     Examples:
         >>> calibration_error(torch.tensor([0.95, 1.0]), torch.tensor([1, 0]))  # one bin
@@ -236,7 +236,7 @@ class CalibrationError(MulticlassCalibrationError):
 
 
 class GraphMean(OwnMetric):
-    """Mean over graphs of the mean over a graph's items; graphs without an item do not count."""
+    """Mean over graphs of the mean over a graph's items; graphs without items do not count."""
 
     higher_is_better = True
     total: Tensor
@@ -248,7 +248,7 @@ class GraphMean(OwnMetric):
         self.add_state("graphs", default=torch.zeros((), dtype=torch.int64), dist_reduce_fx="sum")
 
     def update(self, values: Tensor, graph: Tensor, num_graphs: int) -> None:
-        """Add items `[items]` with the graph of each `[items]`; a graph must come in one update."""
+        """Add items `[items]` with the graph of each `[items]`; all items of a graph must be in one update."""
         # float64: a split has millions of pairs, and float32 counts to 2^24.
         dtype = self.total.dtype
         sums = torch.zeros(num_graphs, dtype=dtype, device=values.device)
@@ -263,16 +263,16 @@ class GraphMean(OwnMetric):
 
 
 class PartIoU(OwnMetric):
-    """Intersection over union of the parts of shapes, as ShapeNetPart is scored (Qi et al., PointNet, CVPR 2017).
+    """Intersection over union of the parts of shapes, as in ShapeNetPart (Qi et al., PointNet, CVPR 2017).
 
-    A point gets the highest-scored part of its shape's category. The IoU of a part is the number of points that have it
-    by prediction and by truth, over the number that have it by either; 1 where neither has any. A shape's IoU is the
-    mean over all parts of its category.
+    A point is assigned the highest-scored part of its shape's category. The IoU of a part is the number of points with
+    this part in both prediction and truth, divided by the number with it in either; 1 if there are none. A shape's IoU
+    is the mean over all parts of its category.
 
     Args:
-        parts: parts of each category; they are numbered category after category.
-        average: `instance`: the mean over shapes; `class`: the mean over categories of the mean over their shapes, of
-            the categories that have any.
+        parts: number of parts of each category; parts are numbered category after category.
+        average: `instance`: the mean over shapes; `class`: the mean over categories that have shapes, of the mean over
+            their shapes.
     """
 
     higher_is_better = True
@@ -292,12 +292,12 @@ class PartIoU(OwnMetric):
     def update(self, scores: Tensor, target: Tensor, shape: Tensor, category: Tensor) -> None:
         """Add whole shapes: scores of every part at every point `[points, parts]`, on any monotone scale.
 
-        `target` and `shape` (0 .. S - 1) are those of each point, `category` that of each shape `[S]`.
+        `target` and `shape` (0 .. S - 1) are given per point, `category` per shape `[S]`.
         """
         owns = self.owns.to(category.device)[category]
         # Only parts of the shape's own category compete, as in the published scores.
         predicted = scores.detach().masked_fill(~owns[shape], -torch.inf).argmax(1)
-        # Points of every pair of shape and part, counted by one sum: a loop over parts would launch as many kernels.
+        # One sum counts the points of every pair of shape and part: a loop over parts would launch a kernel for each.
         none = torch.zeros(len(category) * self.num_parts, dtype=torch.long, device=target.device)
         true_part, predicted_part = shape * self.num_parts + target, shape * self.num_parts + predicted
         both = none.index_add(0, true_part, (predicted == target).long())
@@ -308,7 +308,7 @@ class PartIoU(OwnMetric):
         self.shapes.index_add_(0, category, torch.ones_like(category))
 
     def compute(self) -> Tensor:
-        """Return the average; NaN before any shape came."""
+        """Return the average; NaN before any shape."""
         if self.average == "instance":
             return (self.total.sum() / self.shapes.sum()).float()
         seen = self.shapes > 0
@@ -316,7 +316,7 @@ class PartIoU(OwnMetric):
 
 
 def parts_of(description: str) -> tuple[int, ...]:
-    """Parts of each category out of a specification's `extra["parts"]`, such as "4 2 2"."""
+    """Parse the number of parts of each category from a specification's `extra["parts"]`, such as "4 2 2"."""
     parts = description.split()
     if not parts or not all(part.isdecimal() and int(part) > 0 for part in parts):
         raise BadInput(f'extra["parts"] must be the number of parts of each category ("4 2 2"), got {description!r}.')
@@ -324,7 +324,7 @@ def parts_of(description: str) -> tuple[int, ...]:
 
 
 class ValueMean(OwnMetric):
-    """The mean of all values, NaN if one of them is; torchmetrics' own looks for NaN by a host-device sync.
+    """The mean of all values, NaN if one of them is; torchmetrics' version needs a host-device sync to check for NaN.
 
     Examples:
         >>> metric = ValueMean()

@@ -36,7 +36,7 @@ from graphbench.training.tasks.metrics import (
     label_mcc,
 )
 
-#: What metrics of torchmetrics get for a label that nobody knows.
+#: Value of an unknown label in torchmetrics metrics.
 UNKNOWN = -1
 
 
@@ -51,7 +51,7 @@ class Multilabel(Task):
         "AP": "contrast", "AUROC": "contrast", "MCC": "contrast", "macro_F1": "positive", "micro_F1": "positive",
         "accuracy": "rows",
     }  # fmt: skip
-    #: Weights of 0 and 1 in each label in the loss `[2, T]`; None where `weigh_classes` asked for none.
+    #: Weights of 0 and 1 for each label in the loss `[2, T]`; None unless `weigh_classes` requested weights.
     class_weights: Tensor | None
 
     def __init__(self, spec: BenchmarkSpec, dim: int, head: HeadConfig) -> None:
@@ -61,11 +61,11 @@ class Multilabel(Task):
         self.head = self.make_head(dim, spec.output_dim, head)
 
     def weigh_classes(self, wanted: ClassWeights) -> None:
-        """Ask for weights of 0 and 1 in each label, which `set_class_weights` finds from the training targets.
+        """Request weights of 0 and 1 for each label, which `set_class_weights` computes from the training targets.
 
         Args:
-            wanted: "balanced", so that 0s and 1s of a label weigh alike in sum; or for each label how many times a 0
-                its 1 weighs, torch's `pos_weight`.
+            wanted: "balanced", so that 0s and 1s of a label have equal total weight; or for each label the weight of a
+                1 relative to a 0, torch's `pos_weight`.
 
         Raises:
             BadInput: there are not as many numbers as labels, or one is not positive.
@@ -74,7 +74,7 @@ class Multilabel(Task):
         self.class_weights = torch.ones(2, self.spec.num_targets)
 
     def set_class_weights(self, targets: Tensor, weight: Tensor | None = None) -> None:
-        """Weights of mean 1 over the known training rows of each label; nothing where none were asked for.
+        """Set weights with mean 1 over the known training rows of each label, if any were requested.
 
         Targets are the labels of these rows `[rows, T]`, NaN where unknown, weighted in the loss by `weight` `[rows]`.
         """
@@ -82,13 +82,13 @@ class Multilabel(Task):
             self.class_weights.copy_(label_weights(self.known_targets(targets), self._wanted_weights, weight))
 
     def terms(self, output: Tensor, batch: GraphBatch) -> tuple[Tensor, Tensor]:
-        """Binary cross-entropy, summed over the labels that are known; each row and label with its weight."""
+        """Sum the binary cross-entropy over known labels, each row and label with its weight."""
         mask, logits = ~batch.y.isnan(), at_least_single(output)
         weight = cell_weights(batch.get(WEIGHT), self.target_weights, logits)
         if self.chosen_loss is not None:
             weights = None if weight is None else weight[mask]
             return chosen_terms(self.chosen_loss, logits[mask], batch.y[mask].to(logits.dtype), weights)
-        # Unknown labels get a number, too: a NaN would pass the mask in the gradient.
+        # Unknown labels also get a number: NaN would pass the mask in the gradient.
         truth = torch.where(mask, batch.y, 0.0).to(logits.dtype)
         values = F.binary_cross_entropy_with_logits(logits, truth, reduction="none")
         values = focal(values) if self.spec.loss == "focal" else values
@@ -98,19 +98,19 @@ class Multilabel(Task):
         return masked_terms(values if weight is None else values * weight, mask)
 
     def known_targets(self, y: Tensor) -> Tensor:
-        """Labels `[rows, T]`."""
+        """Return labels `[rows, T]`."""
         return y.reshape(-1, self.spec.num_targets)
 
     def build_metrics(self) -> dict[str, Metric]:
-        """AP and AUROC, averaged over labels that have both values."""
+        """Create AP and AUROC, averaged over labels that have both values."""
         return {"AP": TaskAveragePrecision(), "AUROC": TaskAUROC()}
 
     def target_metrics(self) -> dict[str, Metric]:
-        """AP and AUROC of each label."""
+        """Create AP and AUROC of each label."""
         return {"AP": TaskAveragePrecision(alone=True), "AUROC": TaskAUROC(alone=True)}
 
     def named_metrics(self) -> dict[str, Metric]:
-        """At the threshold 1/2: means over labels of Matthews' correlation, F1, accuracy; F1 of all as one.
+        """Create label means of Matthews' correlation, F1 and accuracy, and F1 of all labels, at the threshold 1/2.
 
         The correlation counts labels with both values, F1 those with a positive row, accuracy those with a known row.
         """
@@ -122,10 +122,10 @@ class Multilabel(Task):
         }
 
     def compared(self, metric: Metric, predictions: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """Probabilities and labels `[rows, T]`, -1 where unknown.
+        """Return probabilities and labels `[rows, T]`, -1 where unknown.
 
         Raises:
-            BadInput: a label is unknown, and the metric would take -1 for one.
+            BadInput: a label is unknown, and the metric would treat -1 as a label.
         """
         unknown = targets.isnan()
         if getattr(metric, "ignore_index", None) != UNKNOWN and bool(unknown.any()):
@@ -133,7 +133,7 @@ class Multilabel(Task):
         return predictions, torch.where(unknown, UNKNOWN, targets).long()
 
     def predict(self, output: Tensor, batch: GraphBatch) -> tuple[Tensor, Tensor]:
-        """Probabilities and labels (NaN where unknown), both `[rows, T]`."""
+        """Return probabilities and labels (NaN where unknown), both `[rows, T]`."""
         return output.float().sigmoid(), batch.y
 
 
@@ -151,7 +151,7 @@ class GraphMultilabel(Multilabel):
 
 
 class NodeMultilabel(Multilabel):
-    """Labels of nodes; a node whose labels are all unknown takes no part.
+    """Labels of nodes; a node whose labels are all unknown does not count.
 
     Examples:
         >>> from graphbench.contracts import Representation

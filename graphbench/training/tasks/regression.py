@@ -1,4 +1,4 @@
-"""Regression of graphs, nodes or edges: L1, squared or Huber error, a variance or quantiles; MAE in real units."""
+"""Regression for graphs, nodes or edges: L1, squared or Huber error, a variance or quantiles; MAE in real units."""
 
 from __future__ import annotations
 
@@ -23,32 +23,32 @@ from graphbench.training.tasks.losses import at_least_single, cell_weights, chos
 from graphbench.training.tasks.metrics import PerTarget, RelativeAbsoluteError
 from graphbench.training.tasks.spreads import LEVELS, GaussianSpread, QuantileSpread, Spread, quantile_levels
 
-#: Losses of a difference, of which each target may have its own.
+#: Losses of a difference; each target may have a different one.
 _POINTWISE: dict[str, Callable[[Tensor], Tensor]] = {
     "L1": Tensor.abs,
     "MSE": Tensor.square,
     "Huber": lambda difference: F.huber_loss(difference, torch.zeros_like(difference), reduction="none"),
 }
-#: Buffers that stay in float64 whatever the precision of the weights.
+#: Buffers that stay in float64, whatever the precision of the weights.
 _EXACT = ("offset", "scale", "deviation")
-#: Offset over deviation from which on predictions are told in float64: float32 has 7 digits, 3 of them beside these.
+#: Offset in deviations above which predictions are returned in float64: it uses 3 of float32's 7 digits.
 _DIGITS = 1e3
-#: Targets that a line of the log names; the others are counted.
+#: Maximum number of targets that a log line names; the others are counted.
 _MAX_NAMED = 8
 
 
 class Regression(Task):
     """One or several real targets per graph, node or edge, NaN where unknown.
 
-    The head's output is `(y - offset) / scale` per target; offset 0 and scale 1 unless `standardize` was called, so
-    that losses are in scaled and metrics always in real units. The Huber loss of a scaled error e is `e^2 / 2` up to
-    1 and `|e| - 1 / 2` above (Huber 1964). Of targets in `spec.log10_targets`, y is the decimal logarithm, and
+    The head's output is `(y - offset) / scale` per target, with offset 0 and scale 1 unless `standardize` was called:
+    losses are in scaled and metrics always in real units. The Huber loss of a scaled error e is `e^2 / 2` up to
+    1 and `|e| - 1 / 2` above (Huber 1964). For targets in `spec.log10_targets`, y is the decimal logarithm, and
     predictions are powers of ten. Losses of cells in `y_lower` and `y_upper` are one-sided, see `meet_bounds`. With the
-    losses Gaussian and Quantile the head has several outputs for each target, predictions first, see `GaussianSpread`
-    and `QuantileSpread`, whose levels are `quantiles`.
+    losses Gaussian and Quantile the head has several outputs per target, predictions first, see `GaussianSpread` and
+    `QuantileSpread`, whose levels are `quantiles`.
 
     Raises:
-        BadInput: there are levels for another loss, or they are none.
+        BadInput: levels are given for another loss, or they are invalid.
     """
 
     kind = "regression"
@@ -76,7 +76,7 @@ class Regression(Task):
         if spec.loss == "Gaussian" and any(spec.log10_targets):
             raise BadInput(
                 f"{spec.name}: the loss Gaussian learns a standard deviation, which a target in log10 does not have in "
-                "its unit. Take --model.loss quantile, whose levels are those of the target."
+                "its unit. Use --model.loss quantile, whose levels are those of the target."
             )
         #: Loss of each target, see `set_target_losses`.
         self.target_losses = (spec.loss,) * spec.num_targets
@@ -87,20 +87,20 @@ class Regression(Task):
         self.register_buffer("offset", torch.zeros(spec.num_targets, dtype=torch.float64))
         self.register_buffer("scale", torch.ones(spec.num_targets, dtype=torch.float64))
         #: Standard deviation of each training target `[T]`, by which scaled errors are divided.
-        # Saved only where a scaled error reads it, as checkpoints of single targets have none.
+        # Saved only if a scaled error reads it, since checkpoints of single targets have none.
         several = spec.num_targets > 1 or any(spec.log10_targets)
         self.register_buffer("deviation", torch.ones(spec.num_targets, dtype=torch.float64), persistent=several)
-        #: Which targets are logarithms in training `[T]`; None where none is.
+        #: Which targets are logarithms in training `[T]`; None if none is.
         logged = torch.tensor(spec.log10_targets) if any(spec.log10_targets) else None
         self.register_buffer("logged", logged, persistent=False)
-        #: Whether predictions are told in float64, because float32 has no digits left beside the offset.
+        #: Whether predictions are returned in float64, because float32 has too few digits beyond the offset.
         self.wide = False
 
     def set_target_losses(self, losses: Mapping[str, str]) -> None:
-        """Give targets losses of their own, by their names; the others keep that of the specification.
+        """Set separate losses for targets, by name; the others keep the loss of the specification.
 
         Raises:
-            BadInput: there is no such target, or a loss is none of a difference.
+            BadInput: there is no such target, or a loss is not one of L1, MSE and Huber.
         """
         names = self.spec.target_names or tuple(map(str, range(self.spec.num_targets)))
         spellings = {name.casefold(): name for name in _POINTWISE}
@@ -120,35 +120,35 @@ class Regression(Task):
         """Undo `transform`."""
         if self.logged is None:
             return values
-        exponents = torch.where(self.logged, values, 0.0)  # a power that overflows would spoil gradients
+        exponents = torch.where(self.logged, values, 0.0)  # powers that overflow would make gradients NaN
         return torch.where(self.logged, 10.0**exponents, values)
 
     def measure(self, targets: Tensor) -> list[int]:
-        """Take the standard deviation of each training target `[rows, T]`, and return the columns without one.
+        """Compute the standard deviation of each training target `[rows, T]`, and return the columns without one.
 
-        Those are constant, or known in no row, and keep 1.
+        These columns are constant, or known in no row, and keep 1.
         """
         _, deviation = _moments(self.transform(targets))
         self.deviation.copy_(torch.where(deviation > 0, deviation, 1.0))
         return torch.nonzero(~(deviation > 0)).flatten().tolist()
 
     def standardize(self, targets: Tensor) -> None:
-        """Take mean and standard deviation of the training targets `[rows, T]`; a constant target keeps scale 1."""
+        """Compute mean and standard deviation of the training targets `[rows, T]`; a constant target keeps scale 1."""
         mean, deviation = _moments(self.transform(targets))
         self.offset.copy_(mean)
         self.scale.copy_(torch.where(deviation > 0, deviation, 1.0))
         self._look()
 
     def deviations(self) -> Tensor:
-        """Return the standard deviation of each training target `[T]`, for metrics that outlive a move of devices."""
+        """Return the standard deviation of each training target `[T]`, also after the module moved to a device."""
         return self.deviation
 
     def _look(self) -> None:
         self.wide = bool((self.offset.abs() > _DIGITS * self.scale).any())
 
     def _apply(self, fn: Any, recurse: bool = True) -> Regression:
-        """Move to a device; what centres targets stays in float64, if there is one, where weights get another type."""
-        exact = {name: getattr(self, name) for name in _EXACT}  # as `.half()` would round an offset of 1e4 to 8
+        """Move to a device; buffers that centre targets stay in float64, if supported, when weights are converted."""
+        exact = {name: getattr(self, name) for name in _EXACT}  # `.half()` would round an offset of 1e4 to 8
         device = fn(torch.empty(0)).device
         if is_apple(device):
             if self.wide:
@@ -163,7 +163,7 @@ class Regression(Task):
         return self
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
-        """Take weights; those of earlier versions lack `deviation`, which was `scale` where it was not 1."""
+        """Load weights; those of earlier versions lack `deviation`, which was `scale` if that was not 1."""
         if f"{prefix}scale" in state_dict and self.spec.num_targets > 1:
             state_dict.setdefault(f"{prefix}deviation", state_dict[f"{prefix}scale"])
         super()._load_from_state_dict(state_dict, prefix, *rest)
@@ -171,13 +171,13 @@ class Regression(Task):
             self._look()
 
     def terms(self, output: Tensor, batch: GraphBatch) -> tuple[Tensor, Tensor]:
-        """Errors of the loss, summed over known and bounded targets; each row and target with its weight."""
+        """Sum the errors of the loss over known and bounded targets, each row and target with its weight."""
         output = at_least_single(output)
         target = self._scaled(batch.y, output)
         predicted = output[:, : self.spec.num_targets]
         weight = cell_weights(batch.get(WEIGHT), self.target_weights, predicted)
         mask, bounds = ~target.isnan(), None
-        # A number for every cell, as a NaN times a mask of 0 would still spoil the gradient.
+        # A number for every cell, since NaN times a mask of 0 would still make the gradient NaN.
         target = torch.where(mask, target, 0.0)
         if BOUNDS[0] in batch:
             bounds = (self._scaled(batch[BOUNDS[0]], output), self._scaled(batch[BOUNDS[1]], output))
@@ -193,7 +193,7 @@ class Regression(Task):
         return masked_terms(errors if weight is None else errors * weight, mask)
 
     def _scaled(self, values: Tensor, output: Tensor) -> Tensor:
-        """Targets or bounds `[rows, T]` as the head's output has them: centred in float64, then rounded."""
+        """Scale targets or bounds `[rows, T]` like the head's output: centred in float64, then rounded."""
         return ((self.transform(values) - self.offset) / self.scale).to(output.dtype)
 
     def _errors(self, difference: Tensor) -> Tensor:
@@ -204,15 +204,15 @@ class Regression(Task):
         return torch.stack([_POINTWISE[loss](column) for loss, column in columns], dim=1)
 
     def known_targets(self, y: Tensor) -> Tensor:
-        """Targets `[rows, T]`, NaN where unknown."""
+        """Return targets `[rows, T]`, NaN where unknown."""
         return y.reshape(-1, self.spec.num_targets)
 
     def build_metrics(self) -> dict[str, Metric]:
-        """MAE and RMSE over all known targets; of several targets also the means of their scaled errors.
+        """Create MAE and RMSE over all known targets, and for several targets the means of their scaled errors.
 
-        A specification that selects by a scaled error has targets of different units, whose errors say nothing as one:
-        `MAE` and `RMSE` are then scored on request, see `named_metrics`. Scaled errors of targets in log10 are those of
-        their logarithms; a single such target has them as well.
+        A specification that selects by a scaled error has targets of different units, whose errors have no meaningful
+        mean: `MAE` and `RMSE` are then scored on request, see `named_metrics`. Scaled errors of targets in log10 are
+        those of their logarithms; a single such target also has them.
         """
         pooled, targets = self._pooled(), self.spec.num_targets
         if targets == 1 and self.logged is None:
@@ -225,14 +225,14 @@ class Regression(Task):
 
     @property
     def _unpooled(self) -> bool:
-        """Tell whether errors of several targets are scored as one in deviations alone."""
+        """Tell whether errors of several targets are averaged only in units of their deviations."""
         return self.spec.num_targets > 1 and self.spec.metric in ("scaled_MAE", "scaled_RMSE")
 
     def _pooled(self) -> dict[str, Metric]:
         return {"MAE": KnownMeanAbsoluteError(), "RMSE": KnownMeanSquaredError(squared=False)}
 
     def metric_units(self) -> str:
-        """See `Task.metric_units`."""
+        """Describe the units of scores, see `Task.metric_units`."""
         if self.spec.num_targets == 1 and self.logged is None:
             return ""
         logged = self.spec.log10_targets or (False,) * self.spec.num_targets
@@ -242,12 +242,12 @@ class Regression(Task):
         return f"MAE and RMSE are in the units of the targets, scaled errors in training deviations of {shown}."
 
     def target_metrics(self) -> dict[str, Metric]:
-        """MAE and RMSE of each target, in its unit."""
+        """Create MAE and RMSE of each target, in its unit."""
         targets = self.spec.num_targets
         return {"MAE": TargetErrors(targets), "RMSE": TargetErrors(targets, squared=True)}
 
     def named_metrics(self) -> dict[str, Metric]:
-        """Means over targets of the coefficient of determination, correlations, explained variance and RAE; the MSE."""
+        """Create the MSE, and means over targets of R2, correlations, explained variance and RAE."""
         metrics: dict[str, Metric] = {
             "R2": PerTarget(r2_score),
             "Spearman": PerTarget(spearman_corrcoef, varied=True),
@@ -264,11 +264,11 @@ class Regression(Task):
         return predictions[mask], targets[mask]
 
     def predict(self, output: Tensor, batch: GraphBatch) -> tuple[Tensor, Tensor]:
-        """Predictions and targets in real units `[rows, T]`."""
+        """Return predictions and targets in real units `[rows, T]`."""
         return self.centre(output), batch.y
 
     def centre(self, output: Tensor) -> Tensor:
-        """Predictions in real units `[rows, T]`."""
+        """Return predictions in real units `[rows, T]`."""
         output = at_least_single(output)
         values = output[:, : self.spec.num_targets] * self.scale + self.offset
         return self._rounded(self.restore(values), output)
@@ -288,11 +288,11 @@ class Regression(Task):
 
 
 def _moments(targets: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and standard deviation of each column over its known rows `[T]`, float64; 0 for a column without one."""
+    """Return mean and standard deviation of each column over its known rows `[T]`, float64; 0 for a column without."""
     mask = ~targets.isnan()
     count = mask.sum(0).clamp(min=1)
     values = torch.where(mask, targets, 0.0).double()
-    # The first known value of each column, which lies nearer to its mean than 0 does.
+    # The first known value of each column, which is usually closer to the mean than 0 is.
     first = values[mask.long().argmax(0), torch.arange(values.shape[1])] if len(values) else values.sum(0)
     shifted = torch.where(mask, values - first, 0.0)  # sums of large offsets would round the mean
     mean = shifted.sum(0) / count

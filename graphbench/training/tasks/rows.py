@@ -1,4 +1,4 @@
-"""Name what each row of a task's predictions is about."""
+"""Identify the graph, node or edge of each row of a task's predictions."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from torch import Tensor
 from graphbench.contracts.spec import Level
 from graphbench.contracts.table import ENDS, GraphBatch
 
-#: How the entries of `predict_step` begin that tell a task's spreads.
+#: Prefix of the entries of `predict_step` with a task's spreads.
 SPREAD = "spread of "
-#: The entry of `predict_step` that holds what the head puts out.
+#: The entry of `predict_step` with the head's output.
 OUTPUT = "output"
 
 
 def rows_of(level: Level, batch: GraphBatch) -> dict[str, Tensor]:
-    """Return graph, node or edge of each prediction of a batch, `[rows]` each, by the level of the task.
+    """Return graph, node or edge of each prediction of a batch, `[rows]` each, depending on the task's level.
 
-    `graph` is its number in the table; within it `node`, or `source` and `destination` of an edge, or `head` and `tail`
-    of a pair.
+    `graph` is the number in the table; `node`, or `source` and `destination` of an edge, or `head` and `tail` of a
+    pair, are numbers within that graph.
 
     Examples:
         >>> from graphbench.contracts import GraphTable
@@ -36,6 +36,6 @@ def rows_of(level: Level, batch: GraphBatch) -> dict[str, Tensor]:
     else:
         names, nodes = ("node",), torch.arange(batch.batch.shape[0], device=batch.batch.device)[:, None]
     graph = batch.batch[nodes[:, 0]]
-    # Parts of one large graph number their nodes by themselves; `node_id` has the numbers in the whole.
+    # Parts of one large graph have their own node numbers; `node_id` has the numbers in the whole graph.
     within = nodes - batch.ptr[graph][:, None] if "node_id" not in batch else batch.node_id[:, None]
     return {"graph": batch.graph_id[graph]} | dict(zip(names, within.unbind(1), strict=True))

@@ -1,4 +1,4 @@
-"""Loss and metrics that are added up over a split."""
+"""Loss and metrics that are accumulated over a split."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from graphbench.training.tasks.defined import NOT_FINITE, BrokenPredictions, Own
 
 
 class SplitLoss(OwnMetric):
-    """The loss over all rows of a split, whatever batches they came in.
+    """The loss over all rows of a split, independent of how they are batched.
 
-    Sums are compensated (Kahan 1965), because float64 is not to be had on every device.
+    Sums are compensated (Kahan 1965), because not every device has float64.
     """
 
     higher_is_better = False
@@ -39,7 +39,7 @@ class SplitLoss(OwnMetric):
 
     def update(self, sums: Tensor, counts: Tensor) -> None:
         """Add the terms of a batch, both `[groups]`."""
-        # The compensation is what rounding lost of all parts so far; the order of these lines is the algorithm.
+        # The compensation is the rounding error of all parts so far; the order of these lines is the algorithm.
         part = sums.float() - self.lost
         total = self.sums + part
         self.lost = (total - self.sums) - part
@@ -54,25 +54,25 @@ class SplitLoss(OwnMetric):
 
 
 def gives_each(metric: Metric) -> bool:
-    """Tell whether a metric of torchmetrics was made to give a number for each class or label."""
-    is_theirs = type(metric).__module__.partition(".")[0] == "torchmetrics"  # a subclass may pick one of the numbers
+    """Tell whether a torchmetrics metric is configured to return a number for each class or label."""
+    is_theirs = type(metric).__module__.partition(".")[0] == "torchmetrics"  # a subclass may select one of the numbers
     return is_theirs and getattr(metric, "average", "macro") in (None, "none")
 
 
 def _single(name: str, value: Tensor) -> Tensor:
-    """Return the one number of a score."""
+    """Return the value of a score, which must be a single number."""
     if not isinstance(value, Tensor) or value.numel() != 1:
         count = f"{value.numel()} numbers" if isinstance(value, Tensor) else f"a {type(value).__name__}"
-        raise BadInput(f"metrics: {name} gives {count} in place of one, which no table, curve or tracker takes.")
+        raise BadInput(f"metrics: {name} gives {count} instead of one, which no table, curve or tracker accepts.")
     return value.reshape(())
 
 
 class SplitScores(nn.Module):
     """Metrics and mean loss of one split.
 
-    While training, only the score that selects the model is tracked: it is for watching, not for reporting. In
-    evaluation every target of several has scores of its own, as `val/MAE/logS`, and so has every class in metrics of
-    torchmetrics with `average: none`.
+    In training, only the score that selects the model is computed: it is for monitoring, not for reporting. In
+    evaluation each of several targets has separate scores, such as `val/MAE/logS`, and so has each class in
+    torchmetrics metrics with `average: none`.
     """
 
     def __init__(self, task: Task, split: str) -> None:
@@ -84,7 +84,7 @@ class SplitScores(nn.Module):
         if split == "train":
             metrics, alone = {task.spec.metric: metrics[task.spec.metric]}, {}
         self.metrics = nn.ModuleDict(metrics)
-        #: Metrics whose value is a vector, one number a target or class.
+        #: Metrics whose value is a vector, with one number per target or class.
         self.alone = nn.ModuleDict(alone)
         self.targets = target_labels(task.spec)
         self.are_classes = task.spec.num_classes is not None
@@ -97,19 +97,19 @@ class SplitScores(nn.Module):
         self.alone_needs = {name: need_of(name, metric, task.needs) for name, metric in alone.items()}
         self.has_targets = task.known_targets(torch.zeros(1, task.spec.num_targets)) is not None
         self.has_loss = True
-        #: Logged name -> why the last value has no number.
+        #: Logged name -> why it has no value.
         self.undefined: dict[str, str] = {}
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Return the names that are logged: the loss and every metric, as `val/loss`."""
+        """Return the logged names: the loss and every metric, such as `val/loss`."""
         of_targets = (f"{name}/{target}" for name in self.alone for target in self.targets)
         return tuple(f"{self.split}/{name}" for name in ("loss", *self.metrics, *of_targets))
 
     def _apply(self, fn: Any, recurse: bool = True) -> SplitScores:
-        """Move to a device; sums keep their types where weights get another precision, which would round them.
+        """Move to a device; sums keep their dtypes when weights get a lower precision, which would round them.
 
-        torchmetrics sees to it for `module.bfloat16()`, and not for `module.to(torch.bfloat16)`, which Lightning calls.
+        torchmetrics ensures this for `module.bfloat16()`, but not for `module.to(torch.bfloat16)`, as Lightning calls.
         """
         states = [
             (metric, name, default, getattr(metric, name))
@@ -121,28 +121,28 @@ class SplitScores(nn.Module):
         super()._apply(fn, recurse)
         for metric, name, default, state in states:
             moved = getattr(metric, name)
-            # On an Apple GPU float64 stays float32, see `OwnMetric`.
+            # On an Apple GPU float64 becomes float32, see `OwnMetric`.
             if moved.dtype != state.dtype and state.dtype.itemsize <= widest_dtype(moved.device).itemsize:
                 metric._defaults[name] = default.to(moved.device)
                 setattr(metric, name, state.to(moved.device))
         return self
 
     def update(self, task: Task, output: Tensor, batch: GraphBatch) -> tuple[Tensor, Tensor]:
-        """Add a batch and its raw `output`; returns the terms of its loss."""
+        """Add a batch and its raw `output`; return the terms of its loss."""
         task.score(cast(dict[str, Metric], dict(self.metrics.items())), output.detach(), batch)
         if len(self.alone):
             task.compare(cast(dict[str, Metric], dict(self.alone.items())), *task.predict(output.detach(), batch))
         truth = task.known_targets(batch.y) if "y" in batch else None
         if truth is not None:
             self.ranges.update(truth)
-        # What a loss learns beside each prediction may be anything.
+        # Further outputs that a loss learns with each prediction may have any value.
         self.broken.update(output.detach() if truth is None else output.detach()[:, : task.spec.output_dim], truth)
         sums, counts = task.terms(output, batch)
         self.loss.update(sums.detach(), counts)
         return sums, counts
 
     def add(self, task: Task, predictions: Tensor, targets: Tensor) -> None:
-        """Add predictions that no head made, in the units of `Task.predict`; they have no loss."""
+        """Add predictions that are not from a head, in the units of `Task.predict`; they have no loss."""
         self.has_loss = False
         for metrics in (self.metrics, self.alone):
             task.compare(cast(dict[str, Metric], dict(metrics.items())), predictions, targets)
@@ -151,8 +151,8 @@ class SplitScores(nn.Module):
         self.broken.update(predictions, truth)
 
     def reset(self) -> None:
-        """Forget what was added, for a loop of any kind to come."""
-        # A loop in inference mode would leave states that no other may add to, such as one over gloo or with gradients.
+        """Clear the accumulated states, for the next loop of any kind."""
+        # A loop in inference mode would leave states to which others, over gloo or with gradients, may not add.
         with torch.inference_mode(False):
             self._reset()
 
@@ -161,12 +161,12 @@ class SplitScores(nn.Module):
             cast(Metric, metric).reset()
 
     def finish(self) -> dict[str, Tensor]:
-        """Values by logged name, reduced over ranks by torchmetrics; starts afresh.
+        """Return values by logged name, reduced over ranks by torchmetrics, and reset.
 
         A score that the targets or predictions do not define is NaN, and `undefined` says why.
         """
         with warnings.catch_warnings():
-            # Metrics without a row warn; they are computed all the same, since every process must take part.
+            # Metrics without rows warn; they are computed anyway, since every process must participate.
             warnings.simplefilter("ignore", UserWarning)
             values = self._finish()
         self.reset()
@@ -176,7 +176,7 @@ class SplitScores(nn.Module):
     def _finish(self) -> dict[str, Tensor]:
         self.undefined = {}
         agree_on_rows(metric for metric in self.modules() if isinstance(metric, Metric))
-        # On every process and in one order: computing is a collective.
+        # On every process and in the same order: computing is a collective.
         values = {"loss": self.loss.compute()} if self.has_loss else {}
         loss = float(values.get("loss", 0.0))
         targets = self.ranges.result() if self.has_targets else None
@@ -210,15 +210,15 @@ class Scores(nn.ModuleList):
         super().__init__(SplitScores(task, split) for split in SPLITS)
 
     def of(self, split: str) -> SplitScores:
-        """Those of `split`: train, val or test."""
+        """Return the scores of `split`: train, val or test."""
         return cast(SplitScores, self[SPLITS.index(split)])
 
     def reset(self) -> None:
-        """Forget what was added to any split."""
+        """Clear the accumulated states of all splits."""
         for split in SPLITS:
             self.of(split).reset()
 
     @property
     def while_training(self) -> tuple[str, ...]:
-        """Names that a training logs, such as `train/loss` and `val/MAE`: what a callback can watch."""
+        """Names that a training run logs, such as `train/loss` and `val/MAE`, which callbacks can monitor."""
         return (*self.of("train").names, *self.of("val").names)

@@ -1,6 +1,6 @@
-"""Losses of regressions that also learn how far the truth lies from a prediction: a variance, or quantiles.
+"""Regression losses that also learn how far the truth is from a prediction: a variance, or quantiles.
 
-Both make several numbers of each target; the first of them is the prediction, the mean or the median.
+Both need several outputs per target; the first is the prediction, the mean or the median.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from graphbench.training.tasks.losses import meet_bounds
 
 #: Smallest variance, in scaled units, as in Lakshminarayanan et al.
 _LEAST = 1e-6
-#: Quantiles where nobody chooses others: the median and an interval of 90 %.
+#: Default quantiles: the median and an interval of 90 %.
 LEVELS = (0.05, 0.5, 0.95)
 
 
 class Spread(ABC):
-    """Outputs of a head beside its prediction of a target. They are scaled, as `Regression` has them."""
+    """Outputs of a head in addition to its prediction of a target, scaled as in `Regression`."""
 
-    #: Numbers of the head for each target.
+    #: Number of outputs of the head for each target.
     outputs: int
-    #: What is told beside a prediction.
+    #: Names of the values that are returned with a prediction.
     names: tuple[str, ...]
 
     @abstractmethod
     def errors(self, output: Tensor, target: Tensor, bounds: tuple[Tensor, Tensor] | None = None) -> Tensor:
-        """Loss of each row and target `[rows, T]`, from the head's output `[rows, T * outputs]`, predictions first.
+        """Compute the loss of each row and target `[rows, T]` from outputs `[rows, T * outputs]`, predictions first.
 
-        Targets are numbers everywhere; lower and upper bounds `[rows, T]` of those not known are NaN where none is.
+        Targets are never NaN; lower and upper bounds `[rows, T]` of unknown targets are NaN where there is none.
         """
 
     @abstractmethod
@@ -43,19 +43,19 @@ class Spread(ABC):
         """Return the values of `names`, in real units `[rows, T * len(names)]`, target after target."""
 
     def pooled(self, values: np.ndarray, targets: int) -> np.ndarray:
-        """Pool `[models, rows, T + T * len(names)]`, predictions and behind them `values`, as those of one model."""
+        """Pool `[models, rows, T + T * len(names)]`, predictions followed by `values`, into those of one model."""
         return np.asarray(values.mean(0, dtype=np.float64))
 
 
 @dataclass(frozen=True)
 class GaussianSpread(Spread):
-    """A mean and a variance, by the negative log-likelihood of a normal distribution.
+    """A mean and a variance, with the negative log-likelihood of a normal distribution.
 
     The loss of a target y is `(log v + (y - m)^2 / v) / 2` with v = softplus(r) + 1e-6 (Nix and Weigend, 1994;
     Lakshminarayanan, Pritzel & Blundell, "Simple and scalable predictive uncertainty estimation using deep ensembles",
-    NeurIPS 2017, equation 1). That of a target above a bound c is `-log P(y > c) = -log Phi((m - c) / sqrt(v))`, and
-    the mirror image below one (Tobin, Econometrica 1958). Several models are a mixture with equal weights, whose mean
-    and variance are told.
+    NeurIPS 2017, equation 1). For a target above a bound c it is `-log P(y > c) = -log Phi((m - c) / sqrt(v))`, and
+    the mirror image below a bound (Tobin, Econometrica 1958). Several models are pooled as a mixture with equal
+    weights, with its mean and variance.
 
     Examples:
         >>> output = torch.tensor([[1.0, 0.5413]])  # a mean, and softplus(0.5413) = 1
@@ -67,12 +67,12 @@ class GaussianSpread(Spread):
     names = ("std",)
 
     def errors(self, output: Tensor, target: Tensor, bounds: tuple[Tensor, Tensor] | None = None) -> Tensor:
-        """See the class."""
+        """Compute the loss, see the class."""
         mean, raw = output.chunk(2, dim=1)
         variance = F.softplus(raw) + _LEAST
         errors = (variance.log() + (target - mean).square() / variance) / 2
         for bound, sign in zip(bounds or (), (1, -1), strict=False):
-            # `log_ndtr`, not the log of Phi, which is minus infinity from -39 deviations on.
+            # `log_ndtr`, not the log of Phi, which is minus infinity below about -39 deviations.
             distance = sign * (mean - bound.nan_to_num()) / variance.sqrt()
             errors = torch.where(bound.isnan(), errors, -torch.special.log_ndtr(distance))
         return errors
@@ -82,7 +82,7 @@ class GaussianSpread(Spread):
         return (F.softplus(output.chunk(2, dim=1)[1]) + _LEAST).sqrt() * scale
 
     def pooled(self, values: np.ndarray, targets: int) -> np.ndarray:
-        """Mean `sum_k m_k / K` and standard deviation of the mixture, `sqrt(sum_k (v_k + m_k^2) / K - mean^2)`.
+        """Return the mixture's mean `sum_k m_k / K` and deviation `sqrt(sum_k (v_k + m_k^2) / K - mean^2)`.
 
         Examples:
             >>> GaussianSpread().pooled(np.array([[[1.0, 2.0]], [[3.0, 2.0]]]), 1)  # sqrt(4 + 1)
@@ -95,11 +95,11 @@ class GaussianSpread(Spread):
 
 @dataclass(frozen=True)
 class QuantileSpread(Spread):
-    """Quantiles, by the pinball loss averaged over their levels; the median is the prediction.
+    """Quantiles, with the pinball loss averaged over their levels; the median is the prediction.
 
     The loss of a target y and level t is `max(t (y - q), (t - 1) (y - q))` (Koenker and Bassett, 1978), and 0 for a
-    quantile on the right side of a bound. Quantiles never cross: each is the next one nearer to the median plus (or
-    minus) the softplus of an output.
+    quantile on the valid side of a bound. Quantiles never cross: each is its neighbour on the side of the median plus
+    (or minus) the softplus of an output.
 
     Examples:
         >>> spread = QuantileSpread((0.25, 0.5, 0.75))
@@ -113,12 +113,12 @@ class QuantileSpread(Spread):
 
     @property
     def outputs(self) -> int:  # type: ignore[override]
-        """One for each level."""
+        """One output for each level."""
         return len(self.levels)
 
     @property
     def names(self) -> tuple[str, ...]:  # type: ignore[override]
-        """Levels but the median."""
+        """Names of all levels except the median."""
         return tuple(f"q{level:g}" for level in self.levels if level != 0.5)
 
     @property
@@ -126,7 +126,7 @@ class QuantileSpread(Spread):
         return self.levels.index(0.5)
 
     def quantiles(self, output: Tensor) -> Tensor:
-        """All levels `[rows, T, levels]`, scaled."""
+        """Return the quantiles of all levels `[rows, T, levels]`, scaled."""
         targets = output.shape[1] // len(self.levels)
         median = output[:, :targets, None]
         steps = F.softplus(output[:, targets:].unflatten(1, (targets, len(self.levels) - 1)))
@@ -134,7 +134,7 @@ class QuantileSpread(Spread):
         return torch.cat([median - below.cumsum(2).flip(2), median, median + above.cumsum(2)], dim=2)
 
     def errors(self, output: Tensor, target: Tensor, bounds: tuple[Tensor, Tensor] | None = None) -> Tensor:
-        """See the class."""
+        """Compute the loss, see the class."""
         quantiles, truth = self.quantiles(output), target[..., None]
         if bounds is not None:
             truth = meet_bounds(truth, quantiles, *(bound[..., None] for bound in bounds))
@@ -143,13 +143,13 @@ class QuantileSpread(Spread):
         return torch.maximum(levels * difference, (levels - 1) * difference).mean(2)
 
     def values(self, output: Tensor, offset: Tensor, scale: Tensor) -> Tensor:
-        """Quantiles but the median `[rows, T * (levels - 1)]`."""
+        """Return all quantiles except the median `[rows, T * (levels - 1)]`."""
         every = self.quantiles(output) * scale[:, None] + offset[:, None]
         return torch.cat([every[..., : self._below], every[..., self._below + 1 :]], dim=2).flatten(1)
 
 
 def quantile_levels(levels: Sequence[float]) -> tuple[float, ...]:
-    """Levels in ascending order.
+    """Check levels and return them in ascending order.
 
     Examples:
         >>> quantile_levels([0.9, 0.5, 0.1])
@@ -159,7 +159,7 @@ def quantile_levels(levels: Sequence[float]) -> tuple[float, ...]:
     distinct = len(set(quantiles)) == len(quantiles) >= 2
     if not (distinct and quantiles[0] > 0 and quantiles[-1] < 1 and 0.5 in quantiles):
         raise BadInput(
-            f"quantiles must be different levels above 0 and below 1, 0.5 (the prediction) among them, as in "
+            f"quantiles must be different levels above 0 and below 1, including 0.5 (the prediction), as in "
             f"[0.05, 0.5, 0.95], but got {list(levels)}."
         )
     return quantiles

@@ -157,8 +157,8 @@ def test_a_cloud_is_centred_and_a_large_one_is_sampled():
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        (np.zeros((4, 6)), "have 0 on average"),
-        (np.concatenate([sphere(4)[:, :3], np.full((4, 3), 200.0)], 1), "no normals of length 1: they have 346.4"),
+        (np.zeros((4, 6)), "mean length is 0"),
+        (np.concatenate([sphere(4)[:, :3], np.full((4, 3), 200.0)], 1), "not unit normals: their mean length is 346.4"),
         (np.full((4, 6), np.nan), "not finite"),
         (np.zeros((0, 6)), "there are no points"),
         (np.zeros(6), "values of shape"),
@@ -166,7 +166,7 @@ def test_a_cloud_is_centred_and_a_large_one_is_sampled():
         (sphere(4)[[2, 2, 2]], "all 3 points are equal, which is no shape"),
         (sphere(4) + 1j, "type complex128 instead of six numbers"),
         (np.zeros((4, 6), dtype="timedelta64[s]"), "values of shape"),
-        (np.concatenate([sphere(4)[:, :3], np.full((4, 3), 1e200)], 1), "no normals of length 1: they have inf"),
+        (np.concatenate([sphere(4)[:, :3], np.full((4, 3), 1e200)], 1), "not unit normals: their mean length is inf"),
         (np.full((4, 6), np.longdouble("1e4000")), "not finite"),
     ],
 )

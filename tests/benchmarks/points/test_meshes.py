@@ -55,7 +55,7 @@ def test_a_face_may_take_several_lines_and_none_shares_one(faces):
         (SQUARE[:40].encode(), "ends before"),
         (SQUARE[:-6].encode(), "ends before its 2 faces"),
         (SQUARE.replace("3 0 1 2", "3 0 1 9").encode(), "vertices it does not have"),
-        (SQUARE.replace("1e-1", "high").encode(), "no number"),
+        (SQUARE.replace("1e-1", "high").encode(), "not a number"),
         (SQUARE.replace("1e-1", "nan").encode(), "no finite place"),
         (SQUARE.replace("5 2 0", "5 0 0").encode(), "5 vertices and 0 faces"),
         (SQUARE.replace("5 2 0", "5 -1 0").encode(), "5 vertices and -1 faces"),

@@ -169,12 +169,12 @@ def test_absent_shapes_say_what_to_fetch(tmp_path):
     ("name", "content", "error", "complaint"),
     [
         ("02691156/shape0.txt", "1 2 3 4 5 6", CorruptData, "seven numbers"),
-        ("02691156/shape0.txt", "1 2 3 4 5 six 0", CorruptData, "no number"),
+        ("02691156/shape0.txt", "1 2 3 4 5 six 0", CorruptData, "not a number"),
         ("02691156/shape0.txt", "1 2 3 4 5 6 1 2\n3 4 5 6 7 8\n", CorruptData, "seven numbers"),
         ("02691156/shape0.txt", "1 2 3 4 5 6 7.0\n", CorruptData, "the part 7; those of its category are 0 to 3"),
         ("02691156/shape0.txt", None, MissingData, "lacks 02691156/shape0.txt"),
         ("synsetoffset2category.txt", "Airplane 1\n", CorruptData, "16 published categories"),
-        ("train_test_split/shuffled_val_file_list.json", "[", CorruptData, "no list of shapes"),
+        ("train_test_split/shuffled_val_file_list.json", "[", CorruptData, "does not list shapes"),
         ("train_test_split/shuffled_val_file_list.json", '["x/1/2"]', CorruptData, "lists x/1/2"),
     ],
 )

@@ -213,7 +213,7 @@ def test_plain_values_and_aliases_are_read_as_pyyaml_reads_them():
     ids=["top", "below", "flow"],
 )
 def test_a_key_that_stands_twice_is_refused_with_its_lines(text):
-    with pytest.raises(yaml.YAMLError, match=r"a stands twice, in line \d and in line \d"):
+    with pytest.raises(yaml.YAMLError, match=r"a occurs twice, in line \d and in line \d"):
         load_yaml(text)
 
 

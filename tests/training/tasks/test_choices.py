@@ -108,7 +108,7 @@ def test_metrics_of_torchmetrics_by_path_and_options():
         ({"metrics": ["R3"]}, UnknownName, "Did you mean R2"),
         ({"metrics": ["R2", "r2"]}, BadInput, "R2 is scored already"),
         ({"metrics": ["torchmetrics.nothing.Here"]}, BadInput, "torchmetrics.nothing.Here"),
-        ({"metrics": ["torch.nn.Identity"]}, BadInput, "is no metric"),
+        ({"metrics": ["torch.nn.Identity"]}, BadInput, "Identity is not a torchmetrics metric"),
         ({"metrics": ["torchmetrics.classification.MulticlassAccuracy"]}, BadInput, "init_args"),
         ({"select_by": "R2"}, UnknownName, r"Add others with --model\.metrics"),
     ],
@@ -276,7 +276,7 @@ def test_a_metric_by_class_has_a_score_for_each(level):
     ("choice", "said"),
     [
         ({"class_path": "torchmetrics.classification.MulticlassConfusionMatrix", "init_args": {"num_classes": 3}},
-         "gives 9 numbers in place of one"),
+         "gives 9 numbers instead of one"),
         ({**BY_CLASS, "init_args": {"num_classes": 4}}, "MulticlassRecall does not fit graph-classification"),
         ({"class_path": "torchmetrics.classification.MulticlassROC", "init_args": {"num_classes": 3}}, "gives a tuple"),
     ],

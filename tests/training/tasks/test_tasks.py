@@ -248,7 +248,7 @@ def test_a_smoothed_row_has_the_weight_of_its_label():
         ("graph-regression", "L1", 0.1, "label_smoothing is for classifications; Probe is graph-regression"),
         ("graph-classification", "cross_entropy", 1.0, "label_smoothing must be at least 0 and below 1, but got 1"),
         ("graph-classification", "cross_entropy", -0.1, "label_smoothing must be at least 0 and below 1"),
-        ("graph-classification", "focal", 0.1, "label_smoothing: the loss focal counts a label by the probability"),
+        ("graph-classification", "focal", 0.1, "label_smoothing: the loss focal"),
     ],
 )
 def test_smoothing_that_does_not_fit_is_told(task, loss, amount, message):
@@ -321,7 +321,7 @@ def test_balanced_labels_are_those_of_scikit_learn():
         ("graph-classification", "cross_entropy", [1.0, 2.0], "2 numbers for the 3 classes"),
         ("graph-classification", "cross_entropy", [1.0, 2.0, 0.0], "class_weights of class 2 must be above 0"),
         ("graph-classification", "cross_entropy", "rare", "class_weights must be one of balanced, but got 'rare'"),
-        ("node-classification", "weighted_cross_entropy", "balanced", "weighs classes itself, by each batch"),
+        ("node-classification", "weighted_cross_entropy", "balanced", "the loss weighted_cross_entropy"),
     ],
 )
 def test_weights_of_classes_that_do_not_fit_are_told(task, loss, weights, message):

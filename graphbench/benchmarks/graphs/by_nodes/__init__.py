@@ -1,1 +1,1 @@
-"""Split the nodes of graphs: shared storage of the splits, batches of any size, and limits of memory."""
+"""Split the nodes of graphs, with shared storage of the splits, batches of any size, and memory limits."""

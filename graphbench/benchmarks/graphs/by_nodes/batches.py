@@ -1,4 +1,4 @@
-"""Batch one graph whose nodes are split: all of it, or parts of it.
+"""Batch one graph whose nodes are split: the whole graph, or parts of it.
 
 Legend: N nodes, E directed edges of the whole graph.
 """
@@ -20,7 +20,7 @@ from graphbench.contracts.table import EDGE, GRAPH, NODE
 from graphbench.errors import BadInput
 
 SAMPLERS = ("full", "neighbors", "clusters", "random")
-#: Samplers whose batches hold all neighbours, or can.
+#: Samplers whose batches contain all neighbours, or can.
 EXACT_SAMPLERS = ("full", "neighbors", "layers")
 _TARGETS, _NUMBER, _PREDICTED = "y", "node_id", "asked"
 
@@ -42,34 +42,34 @@ class Piece:
     num_predicted: int
 
 
-#: Numbers of nodes or clusters -> a part of the graph.
+#: Maps numbers of nodes or clusters to a part of the graph.
 Cutter = Callable[[Tensor], Piece]
 
 
 class _Numbers:
-    """Numbers of nodes within a part: 0, 1, ... in the order in which they are met."""
+    """Numbers of nodes within a part: 0, 1, ... in order of first occurrence."""
 
     def __init__(self, num_nodes: int) -> None:
-        # Number + 1. Zeros take no memory before they are written, however many nodes the whole graph has.
+        # Stores number + 1: zeros take no memory until they are written, however many nodes the whole graph has.
         self._known = np.zeros(num_nodes, dtype=np.int32)
         self.count = 0
 
     def add(self, nodes: np.ndarray) -> None:
-        """Give numbers to new nodes, none of them twice."""
+        """Assign numbers to new, distinct nodes."""
         self._known[nodes] = np.arange(self.count + 1, self.count + 1 + len(nodes))
         self.count += len(nodes)
 
     def __call__(self, nodes: np.ndarray) -> np.ndarray:
-        """Return the number of each node, -1 where it is not in the part."""
+        """Return the number of each node, -1 if it is not in the part."""
         return self._known[nodes].astype(np.int64) - 1
 
 
 def neighbors(edges: IncomingEdges, num_neighbors: Sequence[int], seed: int) -> Cutter:
     """Cut nodes with some of their neighbours, hop by hop (GraphSAGE; Hamilton et al. 2017).
 
-    Each node is expanded once, in the hop in which it is first met, as in PyG's `NeighborLoader`. The random numbers of
-    a batch depend on the seed and on its nodes in their order, which another epoch shuffles anew. `num_neighbors` is
-    the most of each node in every hop, -1 for all.
+    Each node is expanded once, in the hop that first reaches it, as in PyG's `NeighborLoader`. The random numbers of a
+    batch depend on the seed and on its nodes in order, which each epoch reshuffles. `num_neighbors` is the maximum per
+    node in every hop, -1 for all.
     """
 
     def cut(nodes: Tensor) -> Piece:
@@ -117,9 +117,9 @@ def clusters(edges: IncomingEdges, nodes: np.ndarray, ptr: np.ndarray) -> Cutter
     """Join clusters with all edges among them (Cluster-GCN; Chiang et al. 2019).
 
     Args:
-        edges: of the whole graph.
-        nodes: of all clusters, one after the other `[N]`.
-        ptr: first of each cluster `[clusters + 1]`.
+        edges: edges of the whole graph.
+        nodes: nodes of all clusters, one after the other `[N]`.
+        ptr: position of the first node of each cluster `[clusters + 1]`.
     """
     within = random_parts(edges)
     return lambda numbers: within(
@@ -132,23 +132,23 @@ def _tensor(values: np.ndarray) -> Tensor:
 
 
 def check_layout(table: GraphTable, sampler: str) -> None:
-    """Refuse encodings with rows of anything but nodes and edges, which parts cannot take over."""
+    """Refuse encodings with rows for anything but nodes and edges, which parts cannot contain."""
     for name, column in table.layout.items():
         if column.axis not in (NODE, EDGE, GRAPH) or (column.index_of is not None and name != "edge_index"):
             raise BadInput(
-                f"data.sampler {sampler}: {name} has a row for each {column.axis}, which parts of a graph cannot take "
-                "over. Take data.sampler full, or a model without that encoding."
+                f"data.sampler {sampler}: {name} has a row for each {column.axis}, which parts of a graph cannot "
+                "have. Use data.sampler full, or a model without that encoding."
             )
 
 
 class NodeParts:
     """Cut batches that are parts of one graph.
 
-    Beside the usual fields, a batch has `node_id [num_nodes]`, numbers in the whole graph, and the mask `asked
-    [num_nodes]` of the nodes that are predicted: the others have no target here.
+    In addition to the usual fields, a batch has `node_id [num_nodes]`, node numbers in the whole graph, and the mask
+    `asked [num_nodes]` of the nodes that are predicted: the others have no target here.
 
     Args:
-        table: of one graph, with targets.
+        table: table of one graph, with targets.
         cutter: cuts a part.
         units: numbers of nodes or clusters `[units]`.
     """
@@ -183,9 +183,9 @@ class WholeGraph:
     """Return the whole graph as the one batch.
 
     Args:
-        gathered: the graph with everything but targets, which splits may share.
-        targets: of all nodes `[N, T]`, -1 or NaN for those of other splits.
-        mine: nodes of this process `[N]`; None where there is no other. All processes compute all nodes.
+        gathered: the graph without targets, which splits may share.
+        targets: targets of all nodes `[N, T]`, -1 or NaN for those of other splits.
+        mine: mask of the nodes of this process `[N]`; None for a single process. All processes compute all nodes.
     """
 
     def __init__(self, gathered: GraphBatch, targets: Tensor, mine: Tensor | None = None) -> None:
@@ -193,7 +193,7 @@ class WholeGraph:
         self.targets = targets if mine is None else mask_targets(targets, mine)
 
     def __call__(self, rows: Sequence[int]) -> GraphBatch:
-        """Return the graph; there is one row."""
+        """Return the graph; there is only one row."""
         batch = copy.copy(self.gathered)
         batch[_TARGETS] = self.targets
         if self.mine is not None:
@@ -212,13 +212,13 @@ def mask_targets(targets: Tensor, mask: Tensor) -> Tensor:
 
 
 def labelled_nodes(targets: Tensor) -> Tensor:
-    """Return the nodes with at least one target, ascending."""
+    """Return the nodes with at least one target, in ascending order."""
     present = ~targets.isnan() if targets.is_floating_point() else targets >= 0
     return present.any(1).nonzero()[:, 0]
 
 
 def nodes_of_rank(targets: Tensor, rank: int, world_size: int) -> Tensor:
-    """Mask the nodes `[N]` that one of several processes counts and predicts; every node belongs to one process.
+    """Return the mask `[N]` of the nodes that a process scores and predicts; every node belongs to one process.
 
     Examples:
         >>> [nodes_of_rank(torch.tensor([[-1], [2], [0]]), rank, 2).tolist() for rank in (0, 1)]
@@ -227,6 +227,6 @@ def nodes_of_rank(targets: Tensor, rank: int, world_size: int) -> Tensor:
     labelled = torch.zeros(len(targets), dtype=torch.bool)
     labelled[labelled_nodes(targets)] = True
     mine = torch.zeros_like(labelled)
-    # Those with a target first, so that each process has as many.
+    # Nodes with a target first, so that each process gets equally many.
     mine[torch.cat([labelled.nonzero()[:, 0], (~labelled).nonzero()[:, 0]])[rank::world_size]] = True
     return mine

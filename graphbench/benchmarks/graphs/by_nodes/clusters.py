@@ -14,12 +14,12 @@ from graphbench.errors import BadInput
 
 
 def check_metis() -> None:
-    """Refuse clusters where METIS is missing."""
+    """Refuse clusters if METIS is missing."""
     try:
-        import pymetis  # noqa: F401 - only whether it is there
+        import pymetis  # noqa: F401 - only checks that it exists
     except ImportError as error:
         raise BadInput(
-            "data.sampler clusters: METIS finds them, and it is missing here (pip install "
+            "data.sampler clusters: METIS is missing here (pip install "
             "'graphbench-lightning[clusters]'). Or take data.sampler random or neighbors, which need nothing more."
         ) from error
 
@@ -27,10 +27,10 @@ def check_metis() -> None:
 def write_clusters(writer: EntryWriter, edges: IncomingEdges, num_parts: int) -> None:
     """Find clusters (Karypis and Kumar, SIAM J. Sci. Comput. 1998) and store the nodes of each.
 
-    Stores `nodes [N]`, those of cluster 0 first, and `ptr [num_parts + 1]`, the first one of each cluster.
+    Stores `nodes [N]`, starting with those of cluster 0, and `ptr [num_parts + 1]`, the first one of each cluster.
 
     Raises:
-        BadInput: METIS is missing, or an edge has no reverse one, which METIS needs.
+        BadInput: METIS is missing, or an edge lacks its reverse, which METIS needs.
     """
     check_metis()
     import pymetis
@@ -42,14 +42,14 @@ def write_clusters(writer: EntryWriter, edges: IncomingEdges, num_parts: int) ->
 
 
 def _symmetric(edges: IncomingEdges) -> tuple[np.ndarray, np.ndarray]:
-    """Return the neighbours of each node but itself `[<= E]`, and the first of each node `[N + 1]`.
+    """Return the neighbours of each node except itself `[<= E]`, and the position of the first of each node `[N + 1]`.
 
     Raises:
-        BadInput: an edge has no reverse one.
+        BadInput: an edge lacks its reverse.
     """
     nodes, ones = edges.num_nodes, np.ones(len(edges.sources), dtype=np.int8)
     by_target = scipy.sparse.csr_array((ones, edges.sources, edges.ptr), shape=(nodes, nodes))
-    # Each conversion sorts by the other end, the ends within a row included: the same arrays for the same edges.
+    # Each conversion sorts by the other end, also within a row, so the same edges give the same arrays.
     by_source = by_target.tocsc()
     by_target = by_source.tocsr()
     if not (
@@ -61,5 +61,5 @@ def _symmetric(edges: IncomingEdges) -> tuple[np.ndarray, np.ndarray]:
         )
     degree = np.diff(by_target.indptr)
     other = by_target.indices != np.repeat(np.arange(nodes, dtype=by_target.indices.dtype), degree)
-    ptr = np.concatenate([[0], np.cumsum(other)])[by_target.indptr]  # METIS admits no loops
+    ptr = np.concatenate([[0], np.cumsum(other)])[by_target.indptr]  # METIS does not accept loops
     return by_target.indices[other], ptr.astype(by_target.indptr.dtype)

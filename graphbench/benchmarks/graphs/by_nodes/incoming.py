@@ -1,10 +1,10 @@
 """Index the edges of one large graph by their targets, on disk, and look up or sample those of some nodes.
 
-A batch of a large graph needs the edges that lead to its nodes. `edge_index` has them anywhere; sorted by target (the
-columns of a sparse matrix, CSC) those of a node lie side by side, and a part of the graph reads its own edges alone,
-from memory maps that may be larger than memory.
+A batch of a large graph needs the edges that lead to its nodes. In `edge_index` they may be anywhere. Sorted by target
+(like the columns of a sparse CSC matrix) the edges of a node are adjacent. A part of the graph then reads only its
+edges, from memory maps that may be larger than memory.
 
-Legend: N nodes, E directed edges of the whole graph, F nodes whose edges are asked for, e edges found.
+Legend: N nodes, E directed edges of the whole graph, F nodes whose edges are requested, e edges found.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from torch import Tensor
 
 from graphbench.data.entry import Entry, EntryWriter
 
-#: Edges that are sorted at a time: about 1 GB of memory.
+#: Number of edges sorted at a time: about 1 GB of memory.
 _BLOCK = 1 << 25
 
 
 @dataclass(frozen=True)
 class IncomingEdges:
-    """The edges of a graph, those to node 0 first.
+    """The edges of a graph, starting with those to node 0.
 
     Args:
-        ptr: place of the first edge to each node `[N + 1]`.
+        ptr: position of the first edge to each node `[N + 1]`.
         sources: the node where each edge begins `[E]`.
         numbers: the row of each edge in `edge_index` `[E]`.
     """
@@ -42,7 +42,7 @@ class IncomingEdges:
 
     @property
     def num_nodes(self) -> int:
-        """Nodes of the whole graph, N."""
+        """Return the number of nodes of the whole graph, N."""
         return len(self.ptr) - 1
 
     def of(self, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -52,7 +52,7 @@ class IncomingEdges:
             nodes: `[F]`.
 
         Returns:
-            Places of the edges in `sources` and `numbers` `[e]`, and the row of `nodes` that each leads to `[e]`.
+            Positions of the edges in `sources` and `numbers` `[e]`, and the row of `nodes` that each leads to `[e]`.
 
         Examples:
             >>> edges = IncomingEdges(np.array([0, 2, 3]), np.array([0, 1, 0]), np.arange(3))
@@ -65,15 +65,15 @@ class IncomingEdges:
         return first[row] + within, row
 
     def sample(self, nodes: np.ndarray, limit: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-        """Draw up to `limit` edges to each of some nodes, without replacement and uniformly.
+        """Draw up to `limit` edges to each of some nodes, uniformly without replacement.
 
         Args:
             nodes: `[F]`.
-            limit: of each node; -1 for all.
-            rng: draws.
+            limit: maximum per node; -1 for all.
+            rng: random generator.
 
         Returns:
-            As from `of`, all edges of nodes with few neighbours first.
+            As from `of`, starting with all edges of nodes with few neighbours.
         """
         if limit < 0:
             return self.of(nodes)
@@ -85,10 +85,10 @@ class IncomingEdges:
 
 
 def draw_distinct(sizes: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
-    """Draw `count` different numbers below each of `sizes [rows]`, at least `count`, every set with equal probability.
+    """Draw `count` distinct numbers below each of `sizes [rows]` (all >= `count`), every set with equal probability.
 
     Floyd's algorithm (Bentley and Floyd, "Programming Pearls: a sample of brilliance", 1987), for all rows at once: for
-    `top = size - count, ..., size - 1`, draw a number from 0 to `top`, and take `top` itself where it was drawn before.
+    `top = size - count, ..., size - 1`, draw a number from 0 to `top`; if it was drawn before, use `top` instead.
 
     Returns:
         `[rows, count]`.
@@ -109,7 +109,7 @@ def draw_distinct(sizes: np.ndarray, count: int, rng: np.random.Generator) -> np
 def write_incoming(writer: EntryWriter, edge_index: Tensor, num_nodes: int, block: int = _BLOCK) -> None:
     """Store the edges by target, see `IncomingEdges`; edges to one node keep their order.
 
-    Sources and targets `[E, 2]` may be memory-mapped; `block` edges are in memory at a time, and those of one node.
+    Sources and targets `[E, 2]` may be memory-mapped; `block` edges, and those of one node, are in memory at a time.
     """
     sources, targets = edge_index[:, 0].numpy(), edge_index[:, 1].numpy()
     starts = range(0, len(targets), block)
@@ -118,7 +118,7 @@ def write_incoming(writer: EntryWriter, edge_index: Tensor, num_nodes: int, bloc
         counts += np.bincount(targets[start : start + block], minlength=num_nodes)
     ptr = np.concatenate([[0], np.cumsum(counts)])
     writer.append("ptr", ptr)
-    writer.append("sources", sources[:0])  # also of a graph without edges
+    writer.append("sources", sources[:0])  # even for a graph without edges
     numbers = np.int32 if len(targets) <= np.iinfo(np.int32).max else np.int64
     writer.append("numbers", np.empty(0, dtype=numbers))
     # Nodes with about `block` edges at a time: the first node of each turn, and N.

@@ -1,4 +1,4 @@
-"""Extend benchmarks by splits of nodes: graphs stored once, batches of one graph, limits of memory."""
+"""Extend benchmarks by node splits: graphs stored once, batches of one graph, and memory limits."""
 
 from __future__ import annotations
 
@@ -27,33 +27,33 @@ from graphbench.data.tables import content_key, read_table, single_precision, wr
 from graphbench.errors import BadInput, check_choice, check_range
 
 _TARGETS = "y"
-_SHARED = "graphs"  # name in an entry of what all splits have in common
+_SHARED = "graphs"  # name in an entry of the part that all splits share
 
 
 class NodeLevel(GraphBenchmark):
-    """Base of `Graphs`: splits of nodes, and batches of one graph of any size.
+    """Base of `Graphs` for node splits, and for batches of one graph of any size.
 
-    Where nodes or edges are split (`facts["split_level"]`), all splits hold the same graphs, with the targets of
-    different ones. Of one graph, each of several processes sees all, or parts of its own, and counts its share of the
-    nodes: every node is counted once.
+    If nodes or edges are split (`facts["split_level"]`), all splits have the same graphs, with the targets of different
+    nodes or edges. Of a single graph, each process sees all or its own parts, and counts its share of the nodes: every
+    node is counted once.
 
     Args:
-        sampler: training batches of one graph whose nodes are split. full: all of it, one step per epoch. neighbors:
-            `batch_size` nodes and some of their neighbours, as PyG's NeighborLoader. clusters: `batch_size` of the
-            `num_parts` clusters that METIS finds, as PyG's ClusterLoader. random: one of `num_parts` random parts with
-            the edges within it, as PyG's RandomNodeLoader.
-        num_neighbors: with sampler=neighbors, the number of neighbours of each node, hop by hop, [15, 10]; -1 for all.
+        sampler: training batches of one graph whose nodes are split. full: the whole graph, one step per epoch.
+            neighbors: `batch_size` nodes and some of their neighbours, like PyG's NeighborLoader. clusters:
+            `batch_size` of the `num_parts` clusters found by METIS, like PyG's ClusterLoader. random: one of
+            `num_parts` random parts with the edges within it, like PyG's RandomNodeLoader.
+        num_neighbors: with sampler=neighbors, the number of neighbours of each node in each hop, [15, 10]; -1 for all.
         num_parts: with sampler=clusters or random, the number of parts.
         eval_sampler: batches of validation, test and prediction. full: the whole graph. neighbors: `eval_batch_size`
             nodes with all their neighbours within as many hops as `num_neighbors` has, which is exact for models with
-            at most that many layers, each of which sees one hop. layers: all nodes through one layer after the other,
-            in blocks, exact and in bounded memory, for models with `Architecture.node_steps`.
-        memory_limit: GiB that an encoding, or attention among all pairs of nodes, may take for the largest graph; by
-            default what the machine has.
+            at most that many layers that each see one hop. layers: all nodes through one layer after the other, in
+            blocks, exact and in bounded memory, for models with `Architecture.node_steps`.
+        memory_limit: GiB that an encoding, or attention between all pairs of nodes, may use for the largest graph; by
+            default all that the machine has.
         options: see `GraphBenchmark`.
     """
 
-    #: Facts that were inferred from the source; a subclass sets them.
+    #: Facts inferred from the source; set by a subclass.
     facts: Facts
 
     def __init__(
@@ -95,7 +95,7 @@ class NodeLevel(GraphBenchmark):
             check_range("num_parts", self.num_parts, at_least=2, whole=True)
 
     def check_sampled(self) -> None:
-        """Refuse samplers where `facts` do not describe one graph whose nodes are split."""
+        """Refuse samplers unless `facts` describe one graph whose nodes are split."""
         if {self.sampler, self.eval_sampler} == {"full"}:
             return
         if not self._of_one_graph or self.facts["split_level"] != NODE:
@@ -110,7 +110,7 @@ class NodeLevel(GraphBenchmark):
 
     @property
     def _by_nodes(self) -> bool:
-        """Return whether all splits hold all graphs, with the targets of different nodes or edges."""
+        """Return whether all splits have all graphs, with the targets of different nodes or edges."""
         return self.facts.get("split_level", GRAPH) in (NODE, EDGE)
 
     @property
@@ -120,7 +120,7 @@ class NodeLevel(GraphBenchmark):
     # -- preparing and opening -----------------------------------------------------------------------------------
 
     def prepare_data(self) -> None:
-        """Refuse clusters without METIS and what does not fit into memory, then read, encode, and index edges."""
+        """Refuse clusters without METIS and data that do not fit into memory, then read, encode, and index edges."""
         is_fit = self.trainer is not None and self.trainer.state.fn == "fit"
         if is_fit and self.sampler == "clusters":
             check_metis()
@@ -132,7 +132,7 @@ class NodeLevel(GraphBenchmark):
             self._cutter(self.tables["train"], self.sampler, exact=False)
 
     def setup(self, stage: str | None = None) -> None:
-        """Refuse what does not fit into memory, or a model without steps for `layers`, then open the store."""
+        """Refuse data that do not fit into memory and models without steps for `layers`, then open the store."""
         self._check_memory()
         if self.eval_sampler == "layers" and self.trainer is not None and self.trainer.lightning_module is not None:
             self._node_steps()
@@ -148,7 +148,7 @@ class NodeLevel(GraphBenchmark):
             check_attention(self.trainer.lightning_module, nodes, self.memory_limit, name, device)
 
     def _write(self, writer: EntryWriter) -> None:
-        """Store all splits, shared graphs once."""
+        """Store all splits, and shared graphs only once."""
         if not self._by_nodes:
             super()._write(writer)
             return
@@ -169,7 +169,7 @@ class NodeLevel(GraphBenchmark):
         return self._shared[1].with_columns(targets.columns, targets.layout)
 
     def fingerprint(self) -> dict[str, Any]:
-        """Return the fingerprint; checksums of splits include the graphs that they share."""
+        """Return the fingerprint; checksums of splits include shared graphs."""
         fingerprint = super().fingerprint()
         if self._shared is not None:
             fingerprint["splits"] = {
@@ -193,20 +193,20 @@ class NodeLevel(GraphBenchmark):
     # -- batches of one graph ------------------------------------------------------------------------------------
 
     def train_dataloader(self) -> GraphLoader:
-        """Return the training batches; of one graph those of `sampler`."""
+        """Return the training batches; for one graph, those of `sampler`."""
         if not (self._of_one_graph and self.tables):
             return super().train_dataloader()
         shuffle = getattr(self.trainer, "overfit_batches", 0) == 0
         return self._node_loader("train", self.sampler, self.batch_size, shuffle)
 
     def is_empty(self, split: str) -> bool:
-        """Return whether the split has no graph, or no node with a target where nodes are split."""
+        """Return whether the split has no graphs, or no nodes with a target if nodes are split."""
         if not self._by_nodes:
             return super().is_empty(split)
         return not len(batches.labelled_nodes(self.tables[split].columns[_TARGETS]))
 
     def val_dataloader(self) -> GraphLoader | list[GraphLoader]:
-        """Return batches of every validation node, or graph, once; no loader where there is none."""
+        """Return batches of every validation node, or graph, once; return no loader if there are none."""
         if self.tables and self.is_empty("val"):
             return []
         return self._exact_loader("val") or super().val_dataloader()
@@ -229,7 +229,7 @@ class NodeLevel(GraphBenchmark):
     def _node_loader(
         self, split: str, sampler: str, batch_size: int, shuffle: bool = False, every: bool = False
     ) -> GraphLoader:
-        """Return batches of one graph; of `every` node, or only of those with a target."""
+        """Return batches of one graph, of `every` node or only of those with a target."""
         table, trainer = self.tables[split], self.trainer
         rank, processes = (trainer.global_rank, trainer.world_size) if trainer else (0, 1)
         cut: Any = None
@@ -238,7 +238,7 @@ class NodeLevel(GraphBenchmark):
             targets = targets if targets.is_floating_point() else targets.to(torch.int64)
             mine = batches.nodes_of_rank(targets, rank, processes) if processes > 1 else None
             cut = batches.WholeGraph(self._whole_batch(table), targets, mine)
-            # Every process sees the one graph; a worker would only send it through a pipe.
+            # Every process sees the whole graph; a worker would only send it through a pipe.
             units, batch_size, rank, processes, workers = torch.zeros(1), 1, 0, 1, 0
         else:
             batches.check_layout(table, sampler)
@@ -256,7 +256,7 @@ class NodeLevel(GraphBenchmark):
         return self.keep_loader(GraphLoader(table, order, workers, cut))
 
     def _units(self, table: GraphTable, sampler: str, batch_size: int, every: bool) -> tuple[torch.Tensor, int]:
-        """Return the numbers of nodes or clusters that batches consist of, and how many make one."""
+        """Return the numbers of nodes or clusters that batches consist of, and how many there are per batch."""
         nodes = self.facts["max_nodes"]
         if sampler == "clusters":
             return torch.arange(int(self.num_parts or 0)), batch_size
@@ -266,7 +266,7 @@ class NodeLevel(GraphBenchmark):
         return torch.arange(nodes) if every else batches.labelled_nodes(table.columns[_TARGETS]), batch_size
 
     def _represented(self, table: GraphTable) -> torch.Tensor:
-        """Return the representation of every node by the trainer's model, layer by layer."""
+        """Compute the representation of every node with the trainer's model, layer by layer."""
         steps = self._node_steps()
         assert self.trainer is not None
         strategy, precision = self.trainer.strategy, self.trainer.precision_plugin
@@ -279,7 +279,7 @@ class NodeLevel(GraphBenchmark):
             return represent_nodes(table, self._incoming(table), steps, self.store.root, move)
 
     def _cutter(self, table: GraphTable, sampler: str, exact: bool) -> batches.Cutter:
-        """Return the cutter of the graph, which loaders share; its index of edges, and its clusters, are stored."""
+        """Return the cutter of the graph, which loaders share; its edge index and clusters are stored."""
         hops = [-1] * len(self.num_neighbors or ()) if exact else list(self.num_neighbors or ())
         key = (sampler, tuple(hops) if sampler == "neighbors" else self.num_parts)
         if key not in self._cutters:
@@ -306,7 +306,7 @@ class NodeLevel(GraphBenchmark):
         return IncomingEdges.of_entry(self._stored("incoming", write_incoming, edge_index=edges, num_nodes=nodes))
 
     def _stored(self, kind: str, write: Callable[..., None], **arguments: Any) -> Entry:
-        """Open what follows from the graph alone; numbers among the arguments name it, too."""
+        """Open an entry that depends only on the graph and on the numbers among the arguments."""
         assert self._shared is not None
         numbers = {name: value for name, value in arguments.items() if isinstance(value, int)}
         key = {"kind": kind, "version": 1, "table": self._shared[2], **numbers}

@@ -1,1 +1,1 @@
-"""Read graphs from the sources that a user names: files, folders, functions, and data sets of other packages."""
+"""Read graphs from sources named by the user: files, folders, functions, and data sets of other packages."""

@@ -25,9 +25,9 @@ def read_json_lines(path: Path, directed: bool) -> RawGraphs:
     """Read graphs `{"edges": [[0, 1], ...], "nodes": {column: [...]}, "edge_features": {column: [...]}, "y": ...}`.
 
     Raises:
-        CorruptData: a line is no JSON; names it.
-        BadInput: a graph lacks something, or has a column of another length; names line and column. Or the file is no
-            text in UTF-8 or UTF-16.
+        CorruptData: a line is not JSON; names the line.
+        BadInput: a graph lacks something or has a column of the wrong length, naming line and column; or the file is
+            not UTF-8 or UTF-16 text.
     """
     lines = list(_lines(path))
     graphs = [
@@ -38,7 +38,7 @@ def read_json_lines(path: Path, directed: bool) -> RawGraphs:
 
 
 def parts_of_lines(path: Path, directed: bool, size: int) -> Iterator[RawPart]:
-    """Read the graphs of `read_json_lines` in parts of `size`, which are parsed one by one."""
+    """Read the graphs of `read_json_lines` in parts of `size`, parsed one by one."""
     lines = enumerate(_lines(path))
     while chunk := [(place, line, str(number)) for number, (place, line) in islice(lines, size)]:
         yield RawPart(len(chunk), partial(_join, path, chunk, directed), partial(_parse_name, chunk), one_by_one=True)
@@ -50,7 +50,7 @@ def _join(path: Path, chunk: Sequence[tuple[str, str, str]], directed: bool, row
 
 
 def _lines(path: Path) -> Iterator[tuple[str, str]]:
-    """Yield file and number of each line with its text, without blank lines."""
+    """Yield file and number of each line that is not blank, with its text."""
     with open_text(path) as file:
         for number, line in enumerate(file, start=1):
             if line.strip():
@@ -58,7 +58,7 @@ def _lines(path: Path) -> Iterator[tuple[str, str]]:
 
 
 def _parse_name(chunk: Sequence[tuple[str, str, str]], row: int) -> str:
-    """Return the `id` of a line whose graph is invalid; its number where it has none, or is no JSON."""
+    """Return the `id` of a line whose graph is invalid; its number if it has none, or is not JSON."""
     _, line, number = chunk[row]
     with contextlib.suppress(ValueError, RecursionError):
         record = json.loads(line)
@@ -72,7 +72,7 @@ def _name_of(record: dict[str, Any], number: str) -> str:
 
 
 def graph_of_line(line: str, place: str, number: str, directed: bool) -> OneGraph:
-    """Parse a line at `place`; a graph without `id` is called `number`. Raises as `read_json_lines`."""
+    """Parse a line at `place`; a graph without `id` is called `number`. Raises the errors of `read_json_lines`."""
     try:
         record = json.loads(line)
     except (ValueError, RecursionError) as error:
@@ -86,7 +86,7 @@ def graph_of_line(line: str, place: str, number: str, directed: bool) -> OneGrap
     edge = _parse_columns(record.get("edge_features", {}), f"{place}: edge_features")
     num_nodes = record.get("num_nodes", len(next(iter(node.values()))) if node else None)
     if isinstance(num_nodes, bool) or not isinstance(num_nodes, int):
-        raise BadInput(f"{place} needs num_nodes, a whole number, where nodes have no columns; got {num_nodes!r}.")
+        raise BadInput(f"{place} needs num_nodes, a whole number, if nodes have no columns; got {num_nodes!r}.")
     for columns, rows, what in ((node, num_nodes, "nodes"), (edge, len(ends), "edges")):
         for name, values in columns.items():
             if len(values) != rows:

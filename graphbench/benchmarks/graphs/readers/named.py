@@ -1,4 +1,4 @@
-"""Find sources by name: functions, data sets of PyG, of the Open Graph Benchmark, and of graphbench-lib."""
+"""Find sources by name: functions, and data sets of PyG, the Open Graph Benchmark and graphbench-lib."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from graphbench.data.package_files import file_sha256
 from graphbench.errors import BadInput, GraphbenchError
 from graphbench.registry.importing import check, import_object
 
-#: Environment variable with the folder of graphbench-lib, whose modules have the name of ours.
+#: Environment variable with the folder of graphbench-lib, whose modules have the same name as this package.
 LIBRARY = "GRAPHBENCH_LIB"
 _LIBRARY_PREFIX = "graphbench-lib:"
-#: Run by another Python, which imports graphbench from graphbench-lib.
+#: Script for another Python process, which imports graphbench from graphbench-lib.
 _EXPORT = """
 import sys
 library, root, name, output = sys.argv[1:]
@@ -41,10 +41,10 @@ torch.save({split: [plain(graph) for graph in graphs] for split, graphs in sets[
 
 
 def find(source: str, arguments: Mapping[str, Any], root: Path) -> Named | None:
-    """Find the source of that name; None for a text that cannot be a name.
+    """Find the source of that name; return None for a text that cannot be a name.
 
     Raises:
-        UnknownName: there is no such class of PyG, or set of OGB.
+        UnknownName: there is no such class in PyG, or data set in OGB.
         BadInput: a function or an argument is wrong, or graphbench-lib is not installed.
     """
     if source.startswith(_LIBRARY_PREFIX):
@@ -54,7 +54,7 @@ def find(source: str, arguments: Mapping[str, Any], root: Path) -> Named | None:
     name, _, given = source.partition(":")
     if not all(part.isidentifier() for part in name.split(".")):
         return None
-    if "." not in name and name[:1].isupper():  # a class and no module
+    if "." not in name and name[:1].isupper():  # a class, not a module
         parsed = _parse_arguments(given)
         if twice := parsed.keys() & arguments.keys():
             raise BadInput(f"--data.source {source}: the argument {min(twice)!r} is in data.arguments too.")
@@ -97,9 +97,9 @@ def _from_function(source: str, module: str, name: str, arguments: Mapping[str, 
 
 
 def _import_function(source: str, module: str, name: str) -> Callable[..., Any]:
-    check(f"{module}.{name}", listed=False)  # it would be called with arguments of the configuration
+    check(f"{module}.{name}", listed=False)  # it would be called with arguments from the configuration
     if (here := str(Path.cwd())) not in sys.path:
-        sys.path.append(here)  # a console script does not put the working directory on the path, as `python` does
+        sys.path.append(here)  # unlike `python`, a console script does not put the working directory on the path
     try:
         loaded = import_object(module, name, listed=False)
     except (ImportError, AttributeError) as error:
@@ -117,13 +117,13 @@ def _import_function(source: str, module: str, name: str) -> Callable[..., Any]:
 
 
 def _from_library(source: str, arguments: Mapping[str, Any], root: Path) -> Named:
-    """Find a set of graphbench-lib, which another Python loads and saves as plain graphs."""
+    """Find a data set of graphbench-lib, which another Python process loads and saves as plain graphs."""
     name = source.removeprefix(_LIBRARY_PREFIX)
     check(source, listed=False)  # graphbench-lib unpickles files of `root`
     library = Path(os.environ.get(LIBRARY, ""))
     if not os.environ.get(LIBRARY) or not (library / "graphbench").is_dir():
         raise BadInput(
-            f"--data.source {source} needs graphbench-lib in a folder of its own, since its modules are called "
+            f"--data.source {source} needs graphbench-lib in a separate folder, since its modules are called "
             f"graphbench like ours: pip install --target FOLDER graphbench-lib, then set {LIBRARY}=FOLDER."
         )
     if arguments or not re.fullmatch(r"[\w-]+", name):
@@ -142,6 +142,6 @@ def _from_library(source: str, arguments: Mapping[str, Any], root: Path) -> Name
             part.replace(output)
         return output
 
-    # By content: the address of a set of graphbench-lib names no version.
+    # Use the content: the address of a data set of graphbench-lib has no version.
     key = lambda: {"set": name, "sha256": file_sha256(export())}  # noqa: E731
     return Named(source, "graphbench-lib", lambda: load_saved(export()), key, local=False)

@@ -1,4 +1,4 @@
-"""Read files of networkx with one graph each, and a table of their targets."""
+"""Read networkx files with one graph each, and a table of their targets."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ from graphbench.tables.frames import read_frame, table_file
 
 log = logging.getLogger(__name__)
 
-#: Suffix -> reader that takes `(path, directed)`.
+#: Maps a suffix to its reader, called with `(path, directed)`.
 READERS: dict[str, Callable[[Path, bool], Any]] = {
     ".graphml": lambda path, _: nx.read_graphml(path),
     ".gexf": lambda path, _: nx.read_gexf(path),
-    ".gml": lambda path, _: nx.read_gml(path, label=None),  # labels need not be unique, and would be names
+    ".gml": lambda path, _: nx.read_gml(path, label=None),  # labels need not be unique, but would be used as names
     ".adjlist": lambda path, directed: nx.read_adjlist(path, create_using=nx.DiGraph if directed else nx.Graph),
     ".edgelist": lambda path, directed: _read_edge_list(path, directed),
 }
 TARGETS = "targets"  # name, without suffix, of the table in a folder of such files
-#: Formats in which every node has a `label`, its name unless the file says something else.
+#: Formats in which every node has a `label`, by default its name.
 _LABELLED = (".gexf", ".gml")
 _LABEL = "label"
-#: Further attributes that they add to every node and edge.
+#: Further attributes that these formats add to every node and edge.
 _ADDED = {NODE: ("viz", "start", "end"), EDGE: ("id", "viz", "start", "end")}
 
 
 def _read_edge_list(path: Path, directed: bool) -> Any:
-    """Read a line `SOURCE TARGET` for each edge, with its attributes behind as a mapping.
+    """Read a line `SOURCE TARGET` for each edge, followed by its attributes as a mapping.
 
-    A graph of networkx has an edge once: a warning tells how many lines say an edge again, or otherwise.
+    A networkx graph has each edge only once: a warning gives the number of lines that repeat or contradict an edge.
 
     Raises:
-        BadInput: a line has a single word, which networkx would pass over.
+        BadInput: a line has a single word; networkx would skip it.
     """
     graph = nx.read_edgelist(path, create_using=nx.DiGraph if directed else nx.Graph)
     with path.open(encoding="utf-8") as file:
@@ -55,11 +55,11 @@ def _read_edge_list(path: Path, directed: bool) -> Any:
         def edges_of(one: Any) -> set[tuple[str, ...]]:
             return {(*ends, str(sorted(data.items()))) for *ends, data in one.edges(data=True)}
 
-        # The two directions of an edge are no repetition where they say the same.
+        # The two directions of an edge do not count as repeated if they have the same attributes.
         listed = nx.read_edgelist(path, create_using=nx.MultiDiGraph)
         if lost := lines - len(edges_of(graph.to_directed()) & edges_of(listed)):
             log.warning(
-                "%s: %d of %d lines repeat an edge, of which the last one counts; a table `edges` keeps them all%s.",
+                "%s: %d of %d lines repeat an edge; the last one counts. A table `edges` keeps them all%s.",
                 path, lost, lines, "" if directed else ", and --data.directed true two directions that differ",
             )  # fmt: skip
     return graph
@@ -71,10 +71,10 @@ def graph_files(folder: Path) -> list[Path]:
 
 
 def read_networkx(files: Sequence[Path], folder: Path | None, directed: bool, origin: str) -> RawGraphs:
-    """Read one graph per file, with the columns of the table `targets` of the folder, if any, by file names in `graph`.
+    """Read one graph per file, and columns of the folder's table `targets`, if any, matched by file names in `graph`.
 
-    `directed` applies to adjacency and edge lists; GraphML, GEXF and GML say so themselves. Labels of GEXF and GML are
-    a column of the nodes unless they only name them.
+    `directed` applies to adjacency and edge lists; GraphML, GEXF and GML specify it in the file. Labels of GEXF and GML
+    are a node column, unless they are only names.
     """
     raw = stack([_graph(path, directed) for path in files], origin)
     if all(path.suffix.lower() in _LABELLED for path in files):
@@ -86,28 +86,28 @@ def read_networkx(files: Sequence[Path], folder: Path | None, directed: bool, or
 
 
 def parts_of_files(files: Sequence[Path], directed: bool, size: int) -> Iterator[RawPart]:
-    """Read the graphs of files in parts of `size`, without targets; the files of a part are opened when it is built."""
+    """Read the graphs of files in parts of `size`, without targets; files are opened when their part is built."""
     for start in range(0, len(files), size):
         chunk, names = files[start : start + size], [path.name for path in files[start : start + size]]
         yield RawPart(len(chunk), partial(_join, chunk, directed), names.__getitem__, names_nodes=True, one_by_one=True)
 
 
 def _join(files: Sequence[Path], directed: bool, rows: Sequence[int]) -> RawGraphs:
-    # With labels of any kind: whether they are a feature was decided by the graphs of the training.
+    # Keep labels of any kind: the training graphs decided whether they are a feature.
     return stack([_graph(files[row], directed) for row in rows], str(files[0].parent))
 
 
 def _drop_names(raw: RawGraphs) -> None:
-    """Drop the labels of nodes where some graphs lack them, or where no two nodes of a graph have the same one."""
+    """Drop the labels of nodes if some graphs lack them, or if no two nodes of a graph share a label."""
     lacking = raw.faults.pop((NODE, _LABEL), "")
     labels = raw.columns[NODE].get(_LABEL)
     if labels is not None:
         graph = np.repeat(np.arange(len(raw)), raw.num_nodes)
         if len(set(zip(graph.tolist(), labels.tolist(), strict=True))) == len(labels):
             del raw.columns[NODE][_LABEL]
-            lacking = "the labels of its nodes differ within every graph, so that they are names"
+            lacking = "the labels of its nodes differ within every graph, so they are names"
     if lacking:
-        log.info("%s: %s; they are no column of the nodes.", raw.origin, lacking)
+        log.info("%s: %s; they are not a node column.", raw.origin, lacking)
 
 
 def _graph(path: Path, directed: bool) -> OneGraph:
@@ -136,14 +136,14 @@ def _targets(table: Path, files: Sequence[Path]) -> dict[str, np.ndarray]:
 
 
 def frame_column(values: np.ndarray) -> np.ndarray:
-    """Return numbers as they are, anything else as text with None for missing cells `[rows]`."""
+    """Return numbers unchanged, anything else as text with None for missing cells `[rows]`."""
     if values.dtype.kind in "biuf":
         return values
     return np.array([None if pd.isna(value) else str(value) for value in values], dtype=object)
 
 
 def convert(graph: Any, place: str, name: str, directed: bool = False) -> OneGraph:
-    """Convert a networkx graph, with edges in both directions where it is undirected, in the order of `from_networkx`.
+    """Convert a networkx graph, in the order of `from_networkx`; undirected edges get both directions.
 
     Raises:
         BadInput: some nodes or edges lack an attribute that others have, or an attribute is neither number nor text.
@@ -176,7 +176,7 @@ def convert(graph: Any, place: str, name: str, directed: bool = False) -> OneGra
 def _attributes(
     data: dict[Any, dict[str, Any]], place: str, level: str, skipped: Sequence[str], optional: Sequence[str] = ()
 ) -> dict[str, np.ndarray]:
-    """Gather the attributes of all nodes or edges by name; `optional` ones where all have them, and of one kind."""
+    """Gather the attributes of all nodes or edges by name; `optional` ones only if all have them, of one kind."""
     names = dict.fromkeys(str(key) for values in data.values() for key in values)
     columns = {}
     for name in names:

@@ -35,13 +35,13 @@ STRUCTURE = (
     "pos_edge_label", "neg_edge_label_index", "neg_edge_label",
 )  # fmt: skip
 EXPECTED = "expected PyG's Data objects, mappings with an edge_index, or networkx graphs"
-#: Attributes in which `HeteroData.to_homogeneous()` numbers the types; their names are private attributes.
+#: Attributes with the type numbers of `HeteroData.to_homogeneous()`; the type names are in private attributes.
 TYPES = {"node": "node_type", "edge": "edge_type"}
 _SPARSE = (torch.sparse_coo, torch.sparse_csr, torch.sparse_csc)
 
 
 def flatten(content: Any, origin: str) -> tuple[list[Any], dict[str, np.ndarray] | None]:
-    """Return all graphs of a graph, a list, or lists by split; for the latter with the rows of each split."""
+    """Return all graphs from a graph, a list, or lists by split; for the latter, also the rows of each split."""
     if isinstance(content, Batch):
         return content.to_data_list(), None
     if isinstance(content, HeteroData):
@@ -54,7 +54,7 @@ def flatten(content: Any, origin: str) -> tuple[list[Any], dict[str, np.ndarray]
     if isinstance(content, str | bytes) or not isinstance(content, Sequence | Iterable):
         raise BadInput(f"{origin} holds {type(content).__name__}; {EXPECTED}, or a list of such.")
     graphs = list(content)
-    # Three graphs of PyG's `RandomLinkSplit` are one graph in three splits, with pairs of its own in each.
+    # Three graphs from PyG's `RandomLinkSplit` are one graph in three splits, each with its own pairs.
     pairs = (isinstance(g, Data) and ("edge_label_index" in g or "pos_edge_label_index" in g) for g in graphs)
     if len(graphs) == len(SPLITS) and (all(map(_is_list, graphs)) or all(pairs)):
         return _by_split(dict(zip(SPLITS, graphs, strict=True)), origin)
@@ -88,9 +88,9 @@ def raw_from_objects(
 
     Args:
         content: a graph, a list of them, or lists by split.
-        origin: of the graphs, for messages.
-        directed: whether edges of undirected networkx graphs lead one way only; others stay as they are.
-        names: of the graphs; their numbers by default.
+        origin: origin of the graphs, for messages.
+        directed: whether edges of undirected networkx graphs lead one way only; other graphs stay unchanged.
+        names: names of the graphs; by default their numbers.
     """
     objects, splits = flatten(content, origin)
     if names is None:
@@ -115,11 +115,11 @@ def raw_from_objects(
 
 
 def _by_level(attributes: Sequence[Mapping[str, Any]], places: Sequence[str], names: Sequence[str]) -> list[OneGraph]:
-    """Assign every attribute to the nodes, the edges or the graph, alike in all graphs."""
+    """Assign every attribute to the nodes, the edges or the graph, the same way in all graphs."""
     arrays: list[dict[str, np.ndarray]] = []
     unreadable: list[dict[str, str]] = []
     for graph, place in zip(attributes, places, strict=True):
-        label = "edge_label" if "edge_label_index" not in graph else None  # without pairs it labels the edges
+        label = "edge_label" if "edge_label_index" not in graph else None  # without pairs, it labels the edges
         read = {key: as_array(value) for key, value in graph.items() if key not in STRUCTURE or key == label}
         arrays.append({key: value for key, value in read.items() if value is not None})
         unreadable.append({key: unreadable_fault(place, key, graph[key]) for key in read.keys() - arrays[-1].keys()})
@@ -146,15 +146,15 @@ def _by_level(attributes: Sequence[Mapping[str, Any]], places: Sequence[str], na
 
 
 def _named_level(key: str) -> str:
-    """Return the level of an attribute as its name says."""
+    """Return the level of an attribute according to its name."""
     if key in ("x", "pos"):
         return NODE
     return EDGE if key in ("edge_attr", "edge_weight") else GRAPH
 
 
 def _level(key: str, arrays: Sequence[Mapping[str, np.ndarray]], sizes: Sequence[tuple[int, int]]) -> str:
-    """Tell whether an attribute belongs to nodes, edges or the graph by its name and its number of rows."""
-    # By name first: x of graphs with as many edges as nodes would fit both.
+    """Determine from name and number of rows whether an attribute belongs to nodes, edges or the graph."""
+    # The name comes first: with as many edges as nodes, x would fit both.
     if (named := _named_level(key)) != GRAPH:
         return named
     shared = [(values[key], size) for values, size in zip(arrays, sizes, strict=True) if key in values]
@@ -172,7 +172,7 @@ def _level(key: str, arrays: Sequence[Mapping[str, np.ndarray]], sizes: Sequence
 
 
 def _pairs(graph: Mapping[str, Any], place: str) -> dict[str, np.ndarray]:
-    """Return true and wrong pairs `[2, L]` under the names of PyG's `RandomLinkSplit`, as far as there are any."""
+    """Return true and wrong pairs `[2, L]`, if any, under the names of PyG's `RandomLinkSplit`."""
     true, wrong = (_pair_index(graph, f"{sign}_edge_label_index", place) for sign in ("pos", "neg"))
     if true is not None:
         return {LINK: true} | ({} if wrong is None else {NEGATIVE: wrong})
@@ -221,7 +221,7 @@ def raw_key(raw: RawGraphs) -> str:
 def hetero_refusal(place: str) -> BadInput:
     """Build the error for a `HeteroData`."""
     return BadInput(
-        f"{place} is a HeteroData: turn it into a Data with its method to_homogeneous() first, whose node_type and "
+        f"{place} is a HeteroData: convert it to a Data with its method to_homogeneous(), whose node_type and "
         "edge_type are read as features."
     )
 
@@ -257,7 +257,7 @@ def attributes_of(graph: Any, place: str) -> dict[str, Any]:
     if "num_nodes" not in values:
         x = as_array(values.get("x"))
         if x is None:
-            raise BadInput(f"{place} has neither x nor num_nodes, so that its nodes cannot be counted.")
+            raise BadInput(f"{place} has neither x nor num_nodes, so its nodes cannot be counted.")
         values["num_nodes"] = len(x)
     return values | {"edge_index": edges}
 
@@ -269,7 +269,7 @@ def _is_sparse(value: Any) -> bool:
 def _from_adjacency(values: dict[str, Any], place: str) -> dict[str, Any]:
     """Replace `adj_t` (rows are targets, columns sources) by `edge_index`.
 
-    Its values become `edge_weight` where they are numbers, `edge_attr` where they are rows of numbers.
+    Its values become `edge_weight` if they are numbers, `edge_attr` if they are rows of numbers.
     """
     adjacency = values.get("adj_t")
     if adjacency is None or "edge_index" in values:
@@ -299,7 +299,7 @@ def _from_adjacency(values: dict[str, Any], place: str) -> dict[str, Any]:
 
 
 def _named_types(graph: Data, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return types of nodes and edges as words, where `to_homogeneous()` has left their names."""
+    """Return types of nodes and edges as words, if `to_homogeneous()` has stored their names."""
     types: dict[str, Any] = {}
     private = graph._store.__dict__ | graph.__dict__
     for level, key in TYPES.items():

@@ -1,4 +1,4 @@
-"""Load sets of the Open Graph Benchmark by name: graphs with their split, or one graph with a split of its nodes."""
+"""Load data sets of the Open Graph Benchmark by name: graphs with their split, or one graph with a node split."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from graphbench.benchmarks.tables import published_sets
 from graphbench.contracts import SPLITS
 from graphbench.errors import BadInput, UnknownName
 
-#: Prefix of the names -> module and class of OGB, its term for such sets, and the level of the targets.
+#: Maps a name prefix to OGB's module, class and term for such data sets, and to the level of the targets.
 PREFIXES = {
     "ogbg-": ("graphproppred", "PygGraphPropPredDataset", "graph-property set", "graph"),
     "ogbn-": ("nodeproppred", "PygNodePropPredDataset", "node-property set", "node"),
@@ -33,11 +33,11 @@ _TASKS = {
 
 
 def from_ogb(source: str, arguments: Mapping[str, Any], root: Path) -> Named:
-    """Find a set of OGB with its published split and metric; it takes no arguments.
+    """Find a data set of OGB with its published split and metric; it accepts no arguments.
 
     Raises:
-        UnknownName: there is no such set.
-        BadInput: it has another task, or its folder below `root` holds another release.
+        UnknownName: there is no such data set.
+        BadInput: it has another task, or its folder below `root` contains another release.
     """
     module, cls, kind, level = PREFIXES[source[:5]]
     package = importlib.import_module(f"ogb.{module}")
@@ -76,12 +76,12 @@ def from_ogb(source: str, arguments: Mapping[str, Any], root: Path) -> Named:
 
 
 def _check_set(source: str, about: Mapping[str, str], folder: Path) -> None:
-    """Refuse a set that no model here reads, and a folder that holds another release of it."""
+    """Refuse a data set that no model here reads, and a folder that contains another release of it."""
     if about["task type"] not in _TASKS:
         raise BadInput(f"--data.source {source}: there is no task for {about['task type']}.")
     if about.get("is hetero") == "True":
         raise BadInput(f"--data.source {source}: it has several kinds of nodes and edges, which no model here reads.")
-    # OGB itself would ask at the terminal whether to replace another release.
+    # OGB itself would prompt at the terminal to replace another release.
     release = folder / f"RELEASE_v{about['version']}.txt"
     if folder.is_dir() and not release.is_file():
         raise BadInput(

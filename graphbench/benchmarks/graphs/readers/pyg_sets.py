@@ -1,4 +1,4 @@
-"""Load data sets of PyG by name, and restrict those that a run from somebody else may name."""
+"""Load data sets of PyG by name, and restrict those that a run from someone else may name."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from graphbench.contracts import SPLITS
 from graphbench.errors import BadInput, UnknownName
 from graphbench.registry.importing import check
 
-#: Defaults of `split` in classes of PyG where it names one of the splits; elsewhere it is a way to split nodes.
+#: Defaults of `split` in PyG classes for which it names a split; in others it is a method to split nodes.
 _BY_SPLIT = (None, "train", "trainval")
-#: Class -> arguments that a run from somebody else may give it. The module of each, in PyG 2.8.1, was searched for
-#: `eval`, for pickles that are read by other means than `pickle.load` (which `third_party.made` restricts, for NumPy as
-#: well), and for other ways to the network; a test searches that of the installed PyG. Most classes of heterogeneous
-#: graphs, of meshes and of language models are left out, and arguments that name files, addresses, functions, classes,
-#: numbers of processes or further options.
+#: Maps a class to the arguments that a run from someone else may give it. Each module was searched, in PyG 2.8.1, for
+#: `eval`, for pickles that are read by other means than `pickle.load` (which `third_party.made` restricts, also in
+#: NumPy), and for other network access; a test searches the installed PyG. Most classes for heterogeneous graphs,
+#: meshes and language models are left out, and so are arguments that name files, addresses, functions, classes, numbers
+#: of processes or further options.
 ADMITTED: dict[str, tuple[str, ...]] = {
     **dict.fromkeys((
         "Actor", "AmazonProducts", "BA2MotifDataset", "BAMultiShapesDataset", "BrcaTcga", "CoraFull",
@@ -63,12 +63,12 @@ ADMITTED: dict[str, tuple[str, ...]] = {
     "WikipediaNetwork": ("name", "geom_gcn_preprocess"),
     "ZINC": ("subset", "split"),
 }  # fmt: skip
-#: Texts as arguments, which become a part of an address and of a folder's name.
+#: Valid text arguments, which become part of an address and of a folder name.
 _PLAIN = re.compile(r"(?!.*\.\.)[\w .+-]*", re.ASCII)
 
 
 def _check_admitted(name: str, arguments: Mapping[str, Any]) -> None:
-    """Refuse classes and arguments that a run from somebody else may not name; the user may name all of them."""
+    """Refuse classes and arguments that a run from someone else may not name; the user may name all of them."""
     admitted, path = ADMITTED.get(name), f"torch_geometric.datasets.{name}"
     if admitted is None:
         check(path, listed=False)
@@ -85,13 +85,13 @@ def _is_plain(value: Any) -> bool:
 
 
 def from_pyg(source: str, name: str, arguments: dict[str, Any], root: Path) -> Named:
-    """Find a class of `torch_geometric.datasets`, with its published splits where an option `split` names them.
+    """Find a class of `torch_geometric.datasets`, with its published splits if an option `split` names them.
 
     Arguments have names, or positions as text.
 
     Raises:
-        UnknownName: PyG has no such class, or the class no such argument.
-        BadInput: there are too many arguments, or a run from somebody else may not name them.
+        UnknownName: PyG has no such class, or the class has no such argument.
+        BadInput: there are too many arguments, or a run from someone else may not name them.
     """
     import torch_geometric.datasets
 
@@ -105,7 +105,7 @@ def from_pyg(source: str, name: str, arguments: dict[str, Any], root: Path) -> N
             raise BadInput(f"--data.source {source}: {name} takes {', '.join(positional)}.")
         option = positional[int(number)]
         if option in arguments:
-            raise BadInput(f"--data.source {source}: {option} is given by its place and by its name.")
+            raise BadInput(f"--data.source {source}: {option} is given by position and by name.")
         arguments[option] = arguments.pop(number)
     for option in arguments:
         if option not in positional and not any(p.kind is p.VAR_KEYWORD for p in options.values()):

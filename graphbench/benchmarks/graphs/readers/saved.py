@@ -1,4 +1,4 @@
-"""Load files of `torch.save` and pickles of published data sets without running code that they may hold."""
+"""Load files of `torch.save` and pickles of published data sets without running code that they may contain."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ from graphbench.errors import BadInput
 
 SUFFIXES = (".pt", ".pth")
 PICKLES = (".pkl", ".pickle")
-#: Classes in a saved `Data` that PyG does not register as safe itself. Each was read: none does more than hold values.
+#: Classes in a saved `Data` that PyG does not register as safe. Each was reviewed: none does more than hold values.
 PARTS_OF_DATA = [
     BaseStorage, GlobalStorage, NodeStorage, EdgeStorage, DataEdgeAttr, DataTensorAttr, AttrType, RootedSubgraphData,
 ]  # fmt: skip
-#: NumPy's arrays of numbers, which some published lists of `Data` hold in the place of tensors.
+#: NumPy's arrays of numbers, which some published lists of `Data` contain instead of tensors.
 _ARRAYS: list[Any] = [
     np.ndarray, np.dtype, *{type(np.dtype(code)) for code in np.typecodes["AllInteger"] + "?efd"},
     *((np.empty(0).__reduce_ex__(2)[0], f"numpy.{core}.multiarray._reconstruct") for core in ("core", "_core")),
 ]  # fmt: skip
-#: Attribute in which a storage caches the answers of `is_node_attr()`.
+#: Attribute in which a storage caches the results of `is_node_attr()`.
 _CACHE = "_cached_attr"
 _WAY_OUT = (
     "Reading it would run code of the file. Save plain graphs where you made it: "
     "torch.save([Data(x=..., edge_index=..., y=...), ...], 'graphs.pt'); or write a function that returns the graphs, "
     "which runs your code by your choice, and give its name: --data.source my_package.data:load"
 )
-_BUILTINS = ("__builtin__", "builtins")  # of Python 2 and 3
-#: Arrays, sparse matrices and containers in published raw files, by their names in old and new releases.
+_BUILTINS = ("__builtin__", "builtins")  # in Python 2 and 3
+#: Arrays, sparse matrices and containers in published raw files, under their old and new names.
 _PLAIN: dict[tuple[str, str], Any] = {
     **dict.fromkeys(
         (
@@ -65,13 +65,13 @@ _PLAIN: dict[tuple[str, str], Any] = {
 
 
 def load_saved(path: Path) -> Any:
-    """Load graphs from a file of `torch.save` without running code that it may hold.
+    """Load graphs from a file of `torch.save` without running code that it may contain.
 
-    The file holds a list of `Data` or of mappings of tensors, one graph, lists by split, or an `InMemoryDataset`
+    The file contains a list of `Data` or of mappings of tensors, one graph, lists by split, or an `InMemoryDataset`
     (`data, slices` and more).
 
     Raises:
-        BadInput: it is a pickle, or holds other objects than tensors and graphs; names alternatives.
+        BadInput: it is a pickle, or contains objects other than tensors and graphs; names alternatives.
         CorruptData: it is damaged.
     """
     if path.suffix.lower() in PICKLES:
@@ -93,14 +93,14 @@ def _plain_dict(factory: Any = None) -> dict[Any, Any]:
 
 
 def _rebuilt_batch(cls: Any, base: Any) -> Any:
-    """Return an empty `Batch` of `Data`, as PyG rebuilds it, and refuse one of other objects."""
+    """Return an empty `Batch` of `Data`, as PyG rebuilds it; refuse one of other objects."""
     if cls is not Batch or base is not Data:
         raise pickle.UnpicklingError("a Batch of other objects than Data")
     return Batch(_base_cls=Data)
 
 
 def _enum_member(cls: Any, name: Any) -> Any:
-    """Replace `getattr`, by which Python 3.11.0 to 3.11.3 save members of an `Enum`: of `AttrType` alone."""
+    """Replace `getattr`, with which Python 3.11.0 to 3.11.3 save members of an `Enum`; only for `AttrType`."""
     if cls is not AttrType:
         raise pickle.UnpicklingError("an attribute of an object")
     return AttrType[name]
@@ -115,9 +115,9 @@ class _BatchGetter:
 
 @contextlib.contextmanager
 def _safe_parts() -> Iterator[None]:
-    """Admit PyG's graphs, and the caches that are saved with them, within the block."""
+    """Allow PyG's graphs, and the caches saved with them, within the block."""
     before = get_safe_globals()
-    clear_safe_globals()  # torch can add names, and take back all of them alone
+    clear_safe_globals()  # torch can add names, but only remove all of them
     add_safe_globals([entry for entry in before if entry is not defaultdict])
     add_safe_globals(
         [
@@ -152,7 +152,7 @@ def _remove_caches(content: Any) -> None:
 
 
 def _unpacked(content: Any, path: Path) -> Any:
-    """Return the single graphs of an `InMemoryDataset`; other content as it is."""
+    """Return the single graphs of an `InMemoryDataset`; return other content unchanged."""
     if not (isinstance(content, tuple) and len(content) >= 2 and isinstance(content[0], Data | dict)):
         return content
     data, slices = content[:2]
@@ -171,7 +171,7 @@ def separate(data: Data, slices: Any) -> list[Data]:
     """Return the graphs of an `InMemoryDataset` from its joined tensors.
 
     Raises:
-        ValueError: the slices end before a tensor does, so that rows would be left out.
+        ValueError: the slices end before a tensor does, so rows would be lost.
     """
     for name, bounds in (slices or {}).items():
         value = data[name]
@@ -184,7 +184,7 @@ def separate(data: Data, slices: Any) -> list[Data]:
 
 
 class _Joined(InMemoryDataset):
-    """Hold joined tensors as a data set without a folder."""
+    """Represent joined tensors as a data set without a folder."""
 
     def __init__(self, data: Data, slices: Any) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Open the source that a user names: files and folders by their content, everything else by its name."""
+"""Open a source given by the user: files and folders by their content, everything else by its name."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ class Source:
     """A source of graphs.
 
     Args:
-        origin: its name in messages and in the specification.
-        key: JSON values that identify its content, without parsing it where there are files.
+        origin: name in messages and in the specification.
+        key: JSON values that identify its content; files are not parsed for them.
         read: reads all graphs.
         local: whether it needs no network.
-        stream: yields parts of so many graphs, for files larger than memory; None where all have to be read at once.
+        stream: yields parts of a given size, for files larger than memory; None if all graphs must be read at once.
     """
 
     origin: str
@@ -59,12 +59,12 @@ def open_source(
 ) -> Source:
     """Find the reader for a source; nothing is read yet.
 
-    A source is a path, a name with its `arguments`, or graphs themselves. `directed` says that edges of lists and
-    tables lead one way only, `root` is the folder of downloads, and `checksum` computes the SHA-256 of a file for the
+    A source is a path, a name with its `arguments`, or the graphs themselves. With `directed`, edges of lists and
+    tables lead one way only; `root` is the folder for downloads, and `checksum` computes the SHA-256 of a file for the
     key.
 
     Raises:
-        BadInput: it is a file of an unknown format, or an unknown name; lists the formats.
+        BadInput: it is a file in an unknown format, or an unknown name; lists the formats.
         MissingData: there is no such path.
     """
     if not isinstance(source, str | Path):
@@ -129,7 +129,7 @@ def _folder(path: Path, directed: bool, checksum: Callable[[Path], str]) -> Sour
 
 
 def read_tu_folder(folder: Path, prefix: str) -> RawGraphs:
-    """Read the raw files of a TUDataset (`DS_A.txt`, `DS_graph_indicator.txt`, ...) by PyG's reader."""
+    """Read the raw files of a TUDataset (`DS_A.txt`, `DS_graph_indicator.txt`, ...) with PyG's reader."""
     try:
         data, slices, _ = read_tu_data(str(folder), prefix)
         graphs = saved.separate(data, slices)
@@ -148,7 +148,7 @@ def _of_files(
 
 
 def files_sha256(files: Iterable[Path], base: Path, checksum: Callable[[Path], str] = file_sha256) -> str:
-    """Return one checksum of several files with their paths below `base`; of one file its own."""
+    """Return one checksum for several files with their paths below `base`; for a single file, its checksum."""
     checksums = {file.relative_to(base).as_posix(): checksum(file) for file in files}
     if len(checksums) == 1:
         return next(iter(checksums.values()))
@@ -161,7 +161,7 @@ def _in_memory(content: Any, directed: bool) -> Source:
     @cache
     def read() -> RawGraphs:
         raw = raw_from_objects(content, origin, directed)
-        return raw.copy() if len(raw) == 1 else raw  # a graph alone would share its arrays with the caller
+        return raw.copy() if len(raw) == 1 else raw  # a single graph would share its arrays with the caller
 
     return Source(origin, lambda: {"kind": "memory", "sha256": raw_key(read())}, read)
 
@@ -181,7 +181,7 @@ def _named(named_set: named.Named, directed: bool) -> Source:
 
 
 def source_by_split(sources: Mapping[str, Source]) -> Source:
-    """Join the sources of "train", and of "val" or "test" or both, to one source that gives the split."""
+    """Join the sources of "train", and of "val" or "test" or both, into one source that gives the split."""
     ordered: dict[str, Source] = {name: sources[name] for name in SPLITS if name in sources}
     return replace(
         sources["train"],
@@ -196,12 +196,12 @@ def _read_by_split(sources: Mapping[str, Source]) -> RawGraphs:
     parts = {name: source.read() for name, source in sources.items()}
     for name, part in parts.items():
         if part.splits is not None:
-            raise BadInput(f"{part.origin} gives a split of its own, but it is the {name} part; remove one of them.")
+            raise BadInput(f"{part.origin} has its own split, but it is the {name} part; remove one of them.")
         for other in parts.values():
             if lacking := other.pairs.keys() - part.pairs.keys():
                 raise BadInput(f"{part.origin} has no {lacking.pop()}s, but {other.origin} has.")
     joined = concatenate(list(parts.values()), parts["train"].origin)
-    # Names of a file that repeat those of another one start with the file's name: predictions are joined by them.
+    # Repeated names are prefixed with the name of their file, since predictions are joined by name.
     joined.names = []
     for part in parts.values():
         repeated = not set(joined.names).isdisjoint(part.names)

@@ -1,7 +1,7 @@
 """Read graphs from a folder of tables part by part, so that tables may be larger than memory.
 
-Tables whose rows are grouped by graph, in one order of graphs in all of them, are read side by side in chunks. Other
-tables are read whole and sorted.
+Tables whose rows are grouped by graph, with the same order of graphs in all tables, are read side by side in chunks.
+Other tables are read whole and sorted.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ logger = logging.getLogger(__name__)
 
 
 class ReadWhole(Exception):
-    """Reason why tables cannot be read side by side, which is no fault of theirs."""
+    """Reason why tables cannot be read side by side, which is not an error."""
 
 
 def parts_of_tables(folder: Path, directed: bool, size: int, rows: int = CHUNK) -> Iterator[RawPart]:
-    """Read the graphs of `read_tables` in parts; an invalid row is an error of its graph alone.
+    """Read the graphs of `read_tables` in parts; an invalid row is an error only of its graph.
 
-    In memory are a chunk and a part of each table, and 8 bytes for each graph while the order is checked. The log says
-    why tables are read whole. A part has `size` graphs, a chunk of a table `rows` rows.
+    A chunk and a part of each table are in memory, and 8 bytes for each graph while the order is checked. If tables are
+    read whole, the reason is logged. A part has `size` graphs, a chunk of a table `rows` rows.
 
     Raises:
-        BadInput: a file is no table, a column is missing, or a row names an unknown graph; names file and line.
+        BadInput: a file is not a table, a column is missing, or a row names an unknown graph; names file and line.
     """
     paths = table_paths(folder)
     try:
@@ -67,7 +67,7 @@ def parts_of_tables(folder: Path, directed: bool, size: int, rows: int = CHUNK) 
 
 
 def _side_by_side(folder: Path, paths: Mapping[str, Path], rows: int) -> dict[str, TypedTable]:
-    """Open tables that can be read side by side; raises `ReadWhole` for others."""
+    """Open tables that can be read side by side; raise `ReadWhole` for others."""
     if is_one_graph(columns_of(paths)):
         raise ReadWhole(f"{folder}: no table has a column {KEY}")
     tables = {name: typed_table(path, known_columns(name), rows) for name, path in paths.items()}
@@ -78,7 +78,7 @@ def _side_by_side(folder: Path, paths: Mapping[str, Path], rows: int) -> dict[st
 
 
 class _RowsAhead:
-    """Buffer the rows of a table that have not been taken yet; at least one chunk follows."""
+    """Buffer rows of a table that have not been taken yet; at least one chunk follows."""
 
     def __init__(self, frames: Iterator[pd.DataFrame]) -> None:
         self._frames = frames
@@ -94,7 +94,7 @@ class _RowsAhead:
         return frame is not None
 
     def next_names(self, count: int) -> list[str]:
-        """Return the names of the next `count` graphs, or of those that are left."""
+        """Return the names of the next `count` graphs, or of the remaining ones."""
         names: dict[str, None] = {}
         for _, chunk in self._buffer:
             names |= dict.fromkeys(chunk)
@@ -135,7 +135,7 @@ def _graphs(
     directed: bool,
     rows: Sequence[int],
 ) -> RawGraphs:
-    """Build some graphs of a part; raises as `graphs_of`."""
+    """Build some graphs of a part; raise the errors of `graphs_of`."""
     chosen = [names[row] for row in rows]
     if len(chosen) < len(names):
         frames = {name: frame[frame[KEY].astype(str).isin(chosen)] for name, frame in frames.items()}
@@ -143,14 +143,14 @@ def _graphs(
 
 
 def check_order(tables: Mapping[str, TypedTable]) -> None:
-    """Refuse tables, all with a column `graph`, that cannot be read side by side.
+    """Refuse tables with a column `graph` that cannot be read side by side.
 
-    Reads only the column `graph` of each table. Of each graph of the first table (`graphs`, else `nodes`) a hash of 8
-    bytes stays in memory, by which a graph that returns is found; the other tables are compared with it in passing.
+    Reads only the column `graph` of each table. For each graph of the first table (`graphs`, else `nodes`) an 8-byte
+    hash stays in memory, to detect a graph that occurs again. The other tables are compared with the first one.
 
     Raises:
-        ReadWhole: rows of a graph are not adjacent, or the graphs have another order than in the first table.
-        BadInput: a row names no graph or an unknown one, or `graphs` lists one twice.
+        ReadWhole: rows of a graph are not adjacent, or the order of the graphs differs from the first table.
+        BadInput: a row names no graph or an unknown one, or `graphs` lists a graph twice.
     """
     first = first_table(tables)
     _check_first(tables[first], listed_once=first == "graphs")
@@ -160,14 +160,14 @@ def check_order(tables: Mapping[str, TypedTable]) -> None:
 
 
 def graph_texts(column: pd.Series) -> np.ndarray:
-    """Return the name of the graph of each row as text; None where a row has none."""
+    """Return the name of the graph of each row as text; None if a row has none."""
     names = np.array(column.astype(str), dtype=object)
     names[column.isna().to_numpy()] = None
     return names
 
 
 def _runs(table: TypedTable, every_row: bool = False) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield names and first rows of runs of equal names, chunk by chunk; or every row as a run."""
+    """Yield names and first rows of runs of equal names, chunk by chunk; optionally every row is a run."""
     before: object = np.nan  # unequal to every name
     for frame in table.frames(KEY):
         names = graph_texts(frame[KEY])
@@ -183,14 +183,14 @@ def _each_run(table: TypedTable) -> Iterator[tuple[str | None, int]]:
 
 
 def _check_first(table: TypedTable, listed_once: bool) -> None:
-    """Raise where a row names no graph, or a graph of an earlier run."""
+    """Raise an error if a row names no graph, or a graph of an earlier run."""
     path, hashes = table.path, array("Q")
     for names, rows in _runs(table, listed_once):
         if missing := [row for name, row in zip(names, rows.tolist(), strict=True) if name is None]:
             raise no_graph_error(path, missing[0])
         hashes.frombytes(pd.util.hash_array(names, categorize=False).tobytes())
     ordered = np.frombuffer(hashes, dtype=np.uint64)
-    ordered.sort()  # in place: there may be very many
+    ordered.sort()  # in place, since there may be very many
     repeated = ordered[1:][ordered[1:] == ordered[:-1]]
     if not len(repeated):
         return
@@ -198,7 +198,7 @@ def _check_first(table: TypedTable, listed_once: bool) -> None:
     for names, rows in _runs(table, listed_once):
         suspect = np.isin(pd.util.hash_array(names, categorize=False), repeated)
         for name, row in zip(names[suspect], rows[suspect].tolist(), strict=True):
-            if name in seen:  # otherwise another name has the same hash
+            if name in seen:  # else another name has the same hash
                 raise (
                     repeated_graph_error(path, row, name)
                     if listed_once
@@ -208,16 +208,16 @@ def _check_first(table: TypedTable, listed_once: bool) -> None:
 
 
 def _check_same_order(first: TypedTable, table: TypedTable) -> None:
-    """Raise where a run of a table does not follow the run before it in the first table."""
+    """Raise an error if the runs of a table are not in the order of the first table."""
     listed = _each_run(first)
     for name, row in _each_run(table):
-        # `any` takes from the generator up to a match: both tables are read once, and graphs may be skipped.
+        # `any` consumes the generator up to a match: both tables are read once, and graphs may be skipped.
         if name is None or not any(name == other for other, _ in listed):
             raise _order_error(first, table, name, row)
 
 
 def _order_error(first: TypedTable, table: TypedTable, name: str | None, row: int) -> BadInput | ReadWhole:
-    """Tell an unknown graph from one that is not adjacent or out of order."""
+    """Distinguish an unknown graph from one that is not adjacent or out of order."""
     path = table.path
     if name is None or not any(name == other for other, _ in _each_run(first)):
         return unknown_graph_error(path, row, "nan" if name is None else name)
@@ -225,9 +225,9 @@ def _order_error(first: TypedTable, table: TypedTable, name: str | None, row: in
     if before != row:
         return _not_adjacent(table, name, before, row)
     beside = first.path.name
-    return ReadWhole(f"{path.name}: graph {name} ({row_words(path, row)}) stands in another order than in {beside}")
+    return ReadWhole(f"{path.name}: graph {name} ({row_words(path, row)}) is in another order than in {beside}")
 
 
 def _not_adjacent(table: TypedTable, name: str, row: int, other: int) -> ReadWhole:
     path = table.path
-    return ReadWhole(f"{path.name}: rows of graph {name} stand apart ({row_words(path, row, other)})")
+    return ReadWhole(f"{path.name}: rows of graph {name} are apart ({row_words(path, row, other)})")

@@ -1,4 +1,4 @@
-"""Read graphs from a folder of tables: `nodes`, `edges`, and where needed `graphs` and `links`, in any table format."""
+"""Read graphs from a folder of tables: `nodes`, `edges`, and if needed `graphs` and `links`, in any table format."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ TABLES = ("graphs", "nodes", "edges", "links")
 KEY = "graph"
 NODE_NAME, ENDS = "node", ("source", "target")
 _OPTIONAL = {"nodes": (NODE_NAME,), "graphs": ("num_nodes",), "links": ("split",)}
-_ONLY_GRAPH = "0"  # name of the graph where no table has a column `graph`
+_ONLY_GRAPH = "0"  # name of the graph if no table has a column `graph`
 
 
 def is_table_folder(folder: Path) -> bool:
-    """Return whether the folder holds edges and either nodes or graphs."""
+    """Return whether the folder contains edges and either nodes or graphs."""
     names = table_paths(folder).keys()
     return "edges" in names and bool(names & {"nodes", "graphs"})
 
@@ -41,17 +41,17 @@ def required_columns(table: str) -> tuple[str, ...]:
 
 
 def known_columns(table: str) -> tuple[str, ...]:
-    """Return the columns with a meaning, which may be written in another case."""
+    """Return the columns with a fixed meaning, whose case may differ."""
     return (*required_columns(table), *_OPTIONAL.get(table, ()))
 
 
 def first_table(names: Collection[str]) -> str:
-    """Return the table that lists the graphs in their order."""
+    """Return the table that lists the graphs in order."""
     return "graphs" if "graphs" in names else "nodes"
 
 
 def is_one_graph(columns: Mapping[str, Sequence[str]]) -> bool:
-    """Return whether tables with these columns hold a single graph without a name."""
+    """Return whether tables with these columns contain a single graph without a name."""
     return not any(table == "graphs" or KEY in names for table, names in columns.items())
 
 
@@ -80,7 +80,7 @@ def repeated_graph_error(path: Path, row: int, name: str) -> BadInput:
 
 
 def unknown_graph_error(path: Path, row: int, name: object) -> BadInput:
-    """Build the error for a row of a graph that the first table does not list."""
+    """Build the error for a row whose graph is not listed in the first table."""
     first = first_table(table_paths(path.parent))
     return BadInput(f"{row_place(path, row)}: there is no graph {name} in the table {first}.")
 
@@ -89,8 +89,8 @@ def unknown_graph_error(path: Path, row: int, name: object) -> BadInput:
 class SortedRows:
     """A table sorted by graph.
 
-    The index of the frame holds the numbers of its rows in the file, `graph` the number of the graph of each row,
-    ascending.
+    The index of the frame has the row numbers in the file. `graph` has the number of the graph of each row, in
+    ascending order.
     """
 
     path: Path
@@ -110,14 +110,14 @@ def read_tables(folder: Path, directed: bool) -> RawGraphs:
     """Read all graphs of a folder of tables; `docs/graphs.md` has the schema.
 
     Raises:
-        BadInput: a file is no table, a column is missing, or a row names an unknown graph or node; names file and line.
+        BadInput: a file is not a table, lacks a column, or a row has an unknown graph or node; names file and line.
     """
     paths, frames = table_paths(folder), read_frames(folder)
     return graphs_of(folder, paths, frames, graph_names(paths, frames), directed)
 
 
 def read_frames(folder: Path) -> dict[str, pd.DataFrame]:
-    """Read the tables of a folder, each with a column `graph`; raises as `read_tables`."""
+    """Read the tables of a folder, each with a column `graph`; raise the errors of `read_tables`."""
     paths = table_paths(folder)
     columns = columns_of(paths)
     frames = {name: read_frame(path, known_columns(name)) for name, path in paths.items()}
@@ -131,7 +131,7 @@ def read_frames(folder: Path) -> dict[str, pd.DataFrame]:
 def graphs_of(
     folder: Path, paths: Mapping[str, Path], frames: Mapping[str, pd.DataFrame], names: Sequence[str], directed: bool
 ) -> RawGraphs:
-    """Build graphs from their rows in each table, and from no others; the index holds row numbers of the file.
+    """Build graphs from their rows in each table, without other rows; the index has row numbers of the file.
 
     Raises:
         BadInput: a row names an unknown graph or node, or `num_nodes` is missing; names file and line.
@@ -176,7 +176,7 @@ def graphs_of(
 
 
 def _columns_of_links(links: SortedRows, count: int) -> dict[str, np.ndarray]:
-    """Return the column `split` of the links of one graph; columns that nothing reads are refused."""
+    """Return the column `split` of the links of one graph; refuse unknown columns."""
     columns = links.columns((KEY, *ENDS))
     readable = ("split",) if count == 1 else ()
     if unread := [name for name in columns if name not in readable]:
@@ -192,7 +192,7 @@ def graph_names(paths: Mapping[str, Path], frames: Mapping[str, pd.DataFrame]) -
     """Return the names of all graphs, in the order of `graphs`, else of `nodes`.
 
     Raises:
-        BadInput: a row has no name, or `graphs` lists one twice.
+        BadInput: a row has no name, or `graphs` lists a name twice.
     """
     first = first_table(frames)
     column = frames[first][KEY]
@@ -206,7 +206,7 @@ def graph_names(paths: Mapping[str, Path], frames: Mapping[str, pd.DataFrame]) -
 
 
 def sort_by_graph(path: Path, frame: pd.DataFrame, names: Sequence[str]) -> SortedRows:
-    """Sort rows by graph, those of one graph in the order of the file."""
+    """Sort rows by graph; rows of one graph keep the order of the file."""
     graph = frame[KEY].astype(str).map({name: number for number, name in enumerate(names)})
     if graph.isna().any():
         row = int(np.flatnonzero(graph.isna())[0])
@@ -221,7 +221,7 @@ def _num_nodes(nodes: SortedRows | None, graphs: SortedRows | None, count: int) 
         return np.bincount(nodes.graph, minlength=count)
     assert graphs is not None
     if "num_nodes" not in graphs.frame:
-        raise BadInput(f"{graphs.path} needs the column num_nodes where there is no table nodes.")
+        raise BadInput(f"{graphs.path} needs the column num_nodes if there is no table nodes.")
     sizes = pd.to_numeric(graphs.frame["num_nodes"], errors="coerce").to_numpy(dtype=float)
     wrong = np.flatnonzero(~((sizes >= 1) & (sizes % 1 == 0)))
     if wrong.size:
@@ -231,14 +231,14 @@ def _num_nodes(nodes: SortedRows | None, graphs: SortedRows | None, count: int) 
 
 
 class _NodeNumbers:
-    """Translate the names of nodes to their numbers within their graphs; without names, the numbers are given."""
+    """Translate the names of nodes to numbers within their graphs; without names, the tables contain the numbers."""
 
     def __init__(self, nodes: SortedRows | None, num_nodes: np.ndarray) -> None:
         self.offset = np.cumsum(num_nodes) - num_nodes
         self.names: np.ndarray | None = None
         if nodes is not None and NODE_NAME in nodes.frame:
             self.names = nodes.frame[NODE_NAME].astype(str).to_numpy(dtype=object)
-            # Names need be unique within their graph alone.
+            # Names need to be unique only within their graph.
             self.index = pd.MultiIndex.from_arrays([nodes.graph, self.names])
             if (repeated := self.index.duplicated()).any():
                 row = int(np.flatnonzero(repeated)[0])
@@ -256,7 +256,7 @@ class _NodeNumbers:
             else:
                 values = pd.to_numeric(column, errors="coerce").to_numpy(dtype=float)
                 missing = ~(values % 1 == 0)
-                numbers = np.where(missing, 0, values).astype(np.int64)  # NaN as an integer is any number
+                numbers = np.where(missing, 0, values).astype(np.int64)  # NaN cast to an integer can be any number
             if missing.any():
                 row = int(np.flatnonzero(missing)[0])
                 raise BadInput(f"{rows.place(row)}: {end} is {column.iloc[row]}, which is no node of its graph.")

@@ -1,8 +1,8 @@
-"""Build data sets of PyG and OGB under control: verified downloads, no pickles that hold code, no prints.
+"""Build data sets of PyG and OGB in isolation: verified downloads, no pickles with code, no prints.
 
-PyG's `download_url` does not verify certificates, and both packages accept plain http. While `checked_downloads` is
-open, their functions fetch over verified https, and `SHA256SUMS` in the data set's folder has the checksum of each
-first download. A data set that opens a connection in another way is refused it.
+PyG's `download_url` does not verify certificates, and both packages accept plain http. Within `checked_downloads`,
+their functions fetch over verified https, and `SHA256SUMS` in the data set's folder records the checksum of each first
+download. Any other connection of a data set is refused.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ from graphbench.data.package_files import file_sha256
 from graphbench.errors import BadInput, GraphbenchError, MissingData
 
 _FSSPEC_THREAD = "fsspecIO"  # connects to servers for fsspec
-_NETWORK = ("aiohttp", "requests", "urllib3", "fsspec")  # packages whose own errors are no OSError
+_NETWORK = ("aiohttp", "requests", "urllib3", "fsspec")  # packages with errors that are not an OSError
 
 
 @dataclass(frozen=True)
 class Named:
-    """A source that is given by name.
+    """A source given by name.
 
     Args:
-        name: as the user gave it.
-        kind: of source.
+        name: name given by the user.
+        kind: kind of source.
         load: builds the graphs.
-        key: JSON values that identify the content; empty where only the content itself can.
+        key: JSON values that identify the content; empty if only the content itself can.
         splits: rows of each published split, or None.
         hints: see `RawGraphs`.
         local: whether it needs no network.
@@ -59,7 +59,7 @@ class Named:
 
 
 def raw_files(base: Path) -> list[Path]:
-    """Return the published files of a data set: those in its folders `raw`, `raw_cleaned`, ..."""
+    """Return the published files of a data set, in its folders `raw`, `raw_cleaned`, ..."""
     return sorted(
         file for folder in base.rglob("raw*") if folder.is_dir() for file in folder.rglob("*") if file.is_file()
     )
@@ -71,12 +71,12 @@ def raw_key(base: Path) -> dict[str, str]:
 
 
 def made(source: str, folder: Path, make: Callable[[], Any]) -> Any:
-    """Build a data set of another package without its prints, effects on random numbers, or pickles that hold code.
+    """Build a data set of another package without its prints, effects on random numbers, or pickles with code.
 
     Raises:
         MissingData: its files could not be fetched.
         CorruptData: a file differs from the first download.
-        BadInput: it could not be built for another reason.
+        BadInput: it could not be built for any other reason.
     """
     try:
         with _isolated(), checked_downloads(source, folder):
@@ -95,8 +95,8 @@ def made(source: str, folder: Path, make: Callable[[], Any]) -> Any:
 
 @contextlib.contextmanager
 def _isolated() -> Iterator[None]:
-    """Redirect prints to standard error, refuse pickles that hold code, and seed the random numbers."""
-    states = random.getstate(), np.random.get_state()  # torch has `fork_rng` for its own
+    """Redirect prints to standard error, refuse pickles with code, and seed the random numbers."""
+    states = random.getstate(), np.random.get_state()  # for torch there is `fork_rng`
     try:
         with (
             mock.patch.dict(os.environ, TORCH_FORCE_WEIGHTS_ONLY_LOAD="1"),
@@ -116,15 +116,15 @@ def _isolated() -> Iterator[None]:
 
 @contextlib.contextmanager
 def checked_downloads(what: str, base: Path) -> Iterator[None]:
-    """Let data sets of PyG and OGB download through `fetch` within the block, and open no other connections.
+    """Make data sets of PyG and OGB download through `fetch` within the block, and refuse other connections.
 
-    The folder `base` of the data set holds the checksums of downloads below it; other folders hold their own.
+    The folder `base` of the data set has the checksums of downloads below it; other folders have their own.
     """
     fetching = threading.local()
 
     def download(url: str, folder: str, log: bool = True, filename: str | None = None) -> str:
         """Replace `download_url` of PyG and OGB."""
-        # As PyG names the file of an address.
+        # The same file name as PyG derives from an address.
         last = url.rpartition("/")[2]
         place, name = Path(folder), filename or (last if last.startswith("?") else last.partition("?")[0])
         place.mkdir(parents=True, exist_ok=True)
@@ -162,7 +162,7 @@ def checked_downloads(what: str, base: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _replaced(package: str, function: Callable[..., Any], by: Callable[..., Any]) -> Iterator[None]:
-    """Replace a function in all modules of the package that have imported it by name."""
+    """Replace a function in all modules of the package that imported it by name."""
     with contextlib.ExitStack() as stack:
         for title, module in list(sys.modules.items()):
             if module is None or title.partition(".")[0] != package:
@@ -176,7 +176,7 @@ def _replaced(package: str, function: Callable[..., Any], by: Callable[..., Any]
 @contextlib.contextmanager
 def _no_connections(what: str, fetching: Callable[[], bool]) -> Iterator[None]:
     """Refuse connections of this thread and that of fsspec, except while fetching; other threads are not affected."""
-    # At `connect`, below every library for the network that a data set may use.
+    # Patch `connect`, below every network library that a data set may use.
     here, before = threading.get_ident(), socket.socket.connect
 
     def connect(self: socket.socket, address: Any) -> None:

@@ -1,1 +1,1 @@
-"""Split graphs and their nodes, edges and links: by masks of the source, shares of classes, groups, and folds."""
+"""Split graphs and their nodes, edges and links: by masks of the source, class shares, groups, and folds."""

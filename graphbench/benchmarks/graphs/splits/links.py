@@ -1,4 +1,4 @@
-"""Split the links of one graph, and hide those of validation and test from the graph that is seen."""
+"""Split the links of one graph, and hide those of validation and test from the visible graph."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SPLIT = "split"
 
 
 def are_of_one_graph(raw: RawGraphs) -> bool:
-    """Return whether each split is the same graph with pairs of its own, as `RandomLinkSplit` makes them."""
+    """Return whether each split is the same graph with its own pairs, as created by `RandomLinkSplit`."""
     rows = raw.splits
     return (
         rows is not None
@@ -30,15 +30,14 @@ def are_of_one_graph(raw: RawGraphs) -> bool:
 
 
 def split_links(raw: RawGraphs, request: SplitRequest) -> RawGraphs:
-    """Return one graph as three, each with its share of the pairs that the source names, else of all edges.
+    """Return one graph as three, each with its share of the pairs named by the source, else of all edges.
 
-    Training and validation see the graph without the pairs that validate and test, testing sees it without those that
-    test, as PyG's `RandomLinkSplit` has it. A pair and its reverse are one. Shares are random, by fractions, unless a
-    column `split` of the table that lists the pairs says to which part each belongs. The three are then no graphs to
-    be split.
+    Training and validation see the graph without the pairs of validation and test; testing sees it without those of
+    test, as in PyG's `RandomLinkSplit`. A pair and its reverse count as one. Shares are random, by fractions, unless
+    the table of pairs has a column `split` that assigns them. The three graphs are then not split again.
 
     Raises:
-        BadInput: there are fewer than three pairs, another split is asked for, or the column does not give one.
+        BadInput: there are fewer than three pairs, another split is requested, or the column does not define one.
     """
     level = LINK if LINK in raw.pairs else EDGE
     words = _words_of_splits(raw, request, level)
@@ -69,10 +68,10 @@ def split_links(raw: RawGraphs, request: SplitRequest) -> RawGraphs:
 
 
 def _words_of_splits(raw: RawGraphs, request: SplitRequest, level: str) -> np.ndarray | None:
-    """Return the column that says to which split each pair belongs; None where shares are random.
+    """Return the column that assigns each pair to a split; None if shares are random.
 
     Raises:
-        BadInput: another split is asked for, or a share is 0.
+        BadInput: another split is requested, or a share is 0.
     """
     words = raw.columns.get(level, {}).get(SPLIT)
     if words is not None and request.kind in (None, "given") and request.column in (None, SPLIT) and not request.group:
@@ -88,7 +87,7 @@ def _words_of_splits(raw: RawGraphs, request: SplitRequest, level: str) -> np.nd
 
 
 def _distinct_links(ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return links without loops, the smaller end first `[links, 2]`, and the link of each pair, -1 for a loop."""
+    """Return links without loops, with the smaller end first `[links, 2]`, and the link of each pair, -1 for a loop."""
     links, link_of = np.unique(np.sort(ends, axis=1), axis=0, return_inverse=True)
     loops = links[:, 0] == links[:, 1]
     return links[~loops], np.where(loops, -1, np.cumsum(~loops) - 1)[link_of.reshape(-1)]
@@ -105,10 +104,10 @@ def _visible_edges(raw: RawGraphs, links: np.ndarray, rows: dict[str, np.ndarray
 
 
 def _given(raw: RawGraphs, words: np.ndarray, link_of: np.ndarray, count: int, level: str) -> dict[str, np.ndarray]:
-    """Return the links of each split by a word for each row of the source, whose links are `link_of`, -1 for none.
+    """Return the links of each split from a word for each row; `link_of` has the links of the rows, -1 for none.
 
     Raises:
-        BadInput: a word names no split, two rows of a link differ, or a split has no link.
+        BadInput: a word does not name a split, two rows of a link differ, or a split has no links.
     """
     of_link = np.full(count, "", dtype=object)
     for row, (word, link) in enumerate(zip(words.tolist(), link_of.tolist(), strict=True)):

@@ -13,7 +13,7 @@ from graphbench.data.splits import SPLIT_WORDS, fold_numbers
 from graphbench.errors import BadInput
 
 _NAME = re.compile(
-    # the longest word first: "val" would match the beginning of "validation"
+    # longest words first: "val" would match the beginning of "validation"
     rf"(?P<prefix>is_?|in_?)?(?P<word>{'|'.join(sorted(SPLIT_WORDS, key=len, reverse=True))})"
     r"_?(?P<suffix>masks?|idx|index|indices|ids|nodes)?",
     re.IGNORECASE,
@@ -31,9 +31,9 @@ def _parse_name(name: str) -> tuple[str, str]:
 
 
 def masks_from_indices(arrays: Sequence[dict[str, np.ndarray]], sizes: Sequence[int], places: Sequence[str]) -> None:
-    """Replace lists of node numbers, named after a split, by masks, in place.
+    """Replace lists of node numbers, named after a split, by masks in place.
 
-    `train_mask` may be such a list too, where it is no mask of 0 and 1 with a value for each node or graph.
+    `train_mask` may also be such a list, if it is not a mask of 0 and 1 with a value for each node or graph.
 
     Raises:
         BadInput: a number is out of range, or is listed twice; starts with the place of the graph.
@@ -49,7 +49,7 @@ def masks_from_indices(arrays: Sequence[dict[str, np.ndarray]], sizes: Sequence[
         if not suffix.startswith(("idx", "ind")) and _are_masks(values, [size for _, size, _ in having]):
             continue
         if suffix == "" and all(value.size == 1 for value in values):
-            continue  # a number of each graph
+            continue  # one number per graph
         for graph, size, place in having:
             graph[name] = _mask_of(graph[name], size, f"{place}: {name}")
 
@@ -76,11 +76,11 @@ def _mask_of(numbers: np.ndarray, size: int, what: str) -> np.ndarray:
 def split_masks(raw: RawGraphs, level: str) -> dict[str, str]:
     """Return the columns of a level that are masks of splits: `{"train": "train_mask"}`.
 
-    `train_mask`, `valid_mask`, `test_idx` and the like are masks; `train`, `is_test` or `val_nodes` where they are
+    `train_mask`, `valid_mask`, `test_idx` and the like are masks; `train`, `is_test` or `val_nodes` only if they are
     boolean.
 
     Raises:
-        BadInput: two masks of a split differ, some graphs lack a mask, or it holds other values than 0 and 1.
+        BadInput: two masks of a split differ, some graphs lack a mask, or it has values other than 0 and 1.
     """
     masks: dict[str, str] = {}
     faulty = (name for at, name in raw.faults if at == level)
@@ -125,7 +125,7 @@ def mask_values(raw: RawGraphs, level: str, name: str) -> np.ndarray:
 
 
 def are_folds(values: np.ndarray) -> bool:
-    """Return whether a column holds fold numbers: 0 to k - 1, for three folds or more."""
+    """Return whether a column contains fold numbers: 0 to k - 1, for three or more folds."""
     try:
         return values.dtype != bool and fold_numbers(as_rows(values).reshape(-1).tolist()) is not None
     except BadInput:
@@ -138,7 +138,7 @@ def word_columns(raw: RawGraphs, level: str, other: Sequence[str] = (), strict: 
     `other` columns are ignored. Unless `strict`, several such columns are returned, and a column of numbers is ignored.
 
     Raises:
-        BadInput: a column `split` holds no words, or several columns name splits.
+        BadInput: a column `split` has no such words, or several columns name splits.
     """
     columns = []
     for name, values in raw.columns[level].items():

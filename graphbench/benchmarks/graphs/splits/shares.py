@@ -1,4 +1,4 @@
-"""Share rows out among the splits: by classes, in whole groups, in folds; no split with a share stays empty."""
+"""Divide rows among the splits: by classes, in whole groups, in folds; no split with a share stays empty."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def group_numbers(values: np.ndarray) -> np.ndarray:
 
 
 def stratified_split(classes: np.ndarray, fractions: Sequence[float], seed: int, names: Sequence[str] = SPLITS) -> Rows:
-    """Give every split its share of every class `[R]` at random, within one row of it.
+    """Give every split its random share of every class `[R]`, exact to within one row.
 
     The remainder of a class goes to the splits that are furthest behind their share of all rows. A class with at least
     as many rows as there are splits is in each of them.
@@ -53,14 +53,14 @@ def stratified_split(classes: np.ndarray, fractions: Sequence[float], seed: int,
 
 
 def random_parts(count: int, fractions: Sequence[float], seed: int, names: Sequence[str]) -> Rows:
-    """Cut random parts by their shares, each with at least a row where there are enough."""
+    """Cut random parts according to their shares, each with at least one row if there are enough."""
     return stratified_split(np.zeros(count, dtype=np.int64), fractions, seed, names)
 
 
 def group_split(groups: np.ndarray, fractions: Sequence[float], seed: int) -> Rows:
     """Assign whole groups in random order, each to the split that is furthest behind its share.
 
-    The last groups go to splits that have none: 6 groups of 10 are cut 4/1/1 by the shares 0.8, 0.1 and 0.1.
+    The last groups go to splits that have none: for shares of 0.8, 0.1 and 0.1, 6 groups of 10 are split 4/1/1.
     """
     sizes = np.bincount(groups)
     counts, split_of = np.zeros(len(SPLITS)), np.zeros(len(sizes), dtype=np.int64)
@@ -76,10 +76,10 @@ def group_split(groups: np.ndarray, fractions: Sequence[float], seed: int) -> Ro
 
 
 def fold_split(units: np.ndarray, classes: np.ndarray | None, fold: int, num_folds: int, seed: int) -> Rows:
-    """Cut folds of units, rows or groups of them `[R]`; `fold` tests, the next one validates, and the others train.
+    """Cut folds of units (rows or groups) `[R]`: `fold` is for test, the next one for validation, the others train.
 
-    Units are shuffled, sorted by class, if they have any, and dealt out in turn, so that every class is spread evenly
-    and no unit is in two folds.
+    Units are shuffled, sorted by class if they have classes, and dealt to the folds in turn, so that every class is
+    spread evenly and no unit is in two folds.
     """
     count = int(units.max()) + 1
     if count < num_folds:

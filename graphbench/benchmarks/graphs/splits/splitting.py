@@ -37,20 +37,20 @@ from graphbench.errors import BadInput, check_choice, check_range
 
 _KINDS = ("given", "random", "stratified", "k-fold", "groups")
 SPLIT_LEVELS = (GRAPH, NODE, EDGE)
-#: Splits that keep both directions of an edge in one part; masks, words and groups stay as they are.
+#: Splits that keep both directions of an edge in one part; masks, words and groups are used unchanged.
 _BY_PAIR = ("random", "stratified", "k-fold")
 _NUM_FOLDS = 10  # by default
 
 
 @dataclass(frozen=True)
 class Units:
-    """Graphs, or nodes or edges with a target, that are shared out among the splits.
+    """Graphs, or nodes or edges with a target, to divide among the splits.
 
     Args:
         raw: the graphs.
         level: "graph", "node" or "edge".
-        rows: their numbers among all graphs, nodes or edges `[U]`.
-        classes: of each `[U]`, or None.
+        rows: numbers of the units among all graphs, nodes or edges `[U]`.
+        classes: class of each unit `[U]`, or None.
         pair: number of the unordered pair of nodes that an edge joins `[U]`; None for other levels.
     """
 
@@ -64,30 +64,30 @@ class Units:
         return len(self.rows)
 
     def one_per_pair(self) -> Units:
-        """Return one edge of each pair of nodes; units of other levels as they are."""
+        """Return one edge of each pair of nodes; units of other levels are returned unchanged."""
         if self.pair is None:
             return self
         first = np.unique(self.pair, return_index=True)[1]
         return Units(self.raw, self.level, self.rows[first], None if self.classes is None else self.classes[first])
 
     def column(self, name: str) -> np.ndarray:
-        """Return their rows of a column `[U]` or `[U, width]`; raises as `RawGraphs.column`."""
+        """Return the units' rows of a column `[U]` or `[U, width]`; raise the errors of `RawGraphs.column`."""
         return self.raw.column(self.level, name)[self.rows]
 
 
 @dataclass(frozen=True)
 class SplitRequest:
-    """Options that decide about the split.
+    """Options that determine the split.
 
     Args:
-        kind: of the split; None for the default.
-        column: that names the split of each graph, node or edge.
-        group: column of graphs, nodes or edges; those of one value stay together.
+        kind: kind of split; None for the default.
+        column: column that names the split of each graph, node or edge.
+        group: column of graphs, nodes or edges; rows with the same value stay together.
         fractions: shares of train, val and test.
-        fold, num_folds: fold that tests, and number of folds.
-        seed: of random splits.
+        fold, num_folds: test fold, and number of folds.
+        seed: seed of random splits.
         level: whether "graph"s, "node"s or "edge"s are split; None for the default.
-        target: columns to predict, which are no split whatever words they hold.
+        target: columns to predict, which are never a split, whatever words they contain.
     """
 
     kind: str | None
@@ -116,13 +116,13 @@ class SplitRequest:
         if self.kind == "groups" and self.group is None:
             raise BadInput("split=groups needs group_column, a column of the graphs or nodes.")
         if self.column is not None and self.group is not None:
-            raise BadInput("split_column and group_column: give one of them.")
-        # A column of fold numbers, which may be there without an option, can have more than the usual ten folds.
+            raise BadInput("split_column and group_column: use only one.")
+        # A column of fold numbers, which needs no option, can have more than the usual ten folds.
         if self.kind in ("random", "stratified", "groups") and self.num_folds != _NUM_FOLDS:
             raise BadInput(f"num_folds={self.num_folds} belongs to split=k-fold, not to split={self.kind}.")
 
     def check_sources(self, name: str) -> None:
-        """Refuse options that contradict a source of its own for the split `name`."""
+        """Refuse options that contradict a separate source for the split `name`."""
         options = {"split": None if self.kind == "given" else self.kind, "split_column": self.column,
                    "group_column": self.group, "split_level": None if self.level == GRAPH else self.level}  # fmt: skip
         for option, value in options.items():
@@ -140,11 +140,11 @@ class SplitRequest:
 def split_level(raw: RawGraphs, request: SplitRequest, target_level: str) -> str:
     """Decide whether graphs, nodes or edges are split.
 
-    Nodes or edges are split where `request` says so, where the named column, or else the masks or the column `split`,
-    belong to them, and where there is one graph.
+    Nodes or edges are split if `request` says so; if the named column, or else the masks or the column `split`, belong
+    to them; or if there is a single graph.
 
     Raises:
-        BadInput: the requested level has no targets, or graphs and nodes have a split each.
+        BadInput: the requested level has no targets, or graphs and nodes each have a split.
     """
     if request.level not in (None, GRAPH, target_level):
         raise BadInput(
@@ -171,7 +171,7 @@ def units_of(raw: RawGraphs, target: Target, level: str) -> Units:
     y = target_array(raw, target) if target.task == f"{level}-classification" else None
     rows = np.flatnonzero(labelled(raw, target)) if target.level == level else np.arange(len(raw))
     pair = None
-    if level == EDGE:  # both directions of an edge get one number, and so go into one split
+    if level == EDGE:  # both directions of an edge get the same number, and thus the same split
         graph = np.repeat(np.arange(len(raw)), raw.num_edges)
         keys = np.column_stack([graph, np.sort(raw.edges, axis=1)])
         pair = np.unique(keys, axis=0, return_inverse=True)[1].reshape(-1)[rows]
@@ -210,7 +210,7 @@ def split_units(units: Units, request: SplitRequest) -> tuple[Rows, str]:
 
 
 def num_given_splits(units: Units, request: SplitRequest) -> int:
-    """Count the splits of the source, of which one is used; 0 where the split is made here.
+    """Count the splits of the source, of which one is used; 0 if the split is created here.
 
     Masks with several columns and fold numbers are several splits; a column of words, or lists of graphs, are one.
     """
@@ -231,17 +231,17 @@ def _default_kind(units: Units, request: SplitRequest) -> str:
 
 
 def split_columns(raw: RawGraphs, level: str, request: SplitRequest) -> tuple[str, ...]:
-    """Return the columns that are splits by their names or words: masks, or a column of words.
+    """Return the columns that are splits according to their names or words: masks, or a column of words.
 
     Raises:
-        BadInput: they contradict each other, or cannot be used though the split depends on them.
+        BadInput: they contradict each other, or cannot be used although the split depends on them.
     """
     replaced = request.column or request.group or request.kind not in (None, "given")
     return tuple(split_masks(raw, level).values()) or word_columns(raw, level, request.target, strict=not replaced)
 
 
 def used_columns(raw: RawGraphs, request: SplitRequest, level: str = GRAPH) -> tuple[str, ...]:
-    """Return the columns of a level that give a split or groups, and so are no features."""
+    """Return the columns of a level that define a split or groups, and are therefore not features."""
     names = (request.column, request.group, *split_columns(raw, level, request))
     return tuple(dict.fromkeys(name for name in names if name))
 
@@ -253,7 +253,7 @@ def _random(units: Units, request: SplitRequest) -> tuple[Rows, str]:
 
 def _stratified(units: Units, request: SplitRequest) -> tuple[Rows, str]:
     if units.classes is None:
-        raise BadInput(f"it needs one class per {units.level}; take random for this task.")
+        raise BadInput(f"it needs one class per {units.level}; use random for this task.")
     return stratified_split(units.classes, request.fractions, request.seed), "random, equal shares of each class"
 
 
@@ -293,7 +293,7 @@ def _given(units: Units, request: SplitRequest) -> tuple[Rows, str]:
         if not columns:
             raise BadInput(
                 f"the source gives none: it has no column of the {units.level}s with the words train, val and test, no "
-                "train_mask, val_mask or test_mask, and no lists by split. Name a column with split_column, or take "
+                "train_mask, val_mask or test_mask, and no lists by split. Name a column with split_column, or use "
                 "split=random."
             )
         parts, description = _word_masks(units, columns[0]), f"as {_subject(columns)}"
@@ -315,14 +315,14 @@ def _subject(names: Sequence[str]) -> str:
 
 
 def _list_masks(units: Units) -> dict[str, np.ndarray] | None:
-    """Return the split of a source that is lists of graphs as masks `[U]`, or None."""
+    """Return the split of a source given as lists of graphs, as masks `[U]`; else None."""
     if units.raw.splits is None or units.level != GRAPH:
         return None
     return {name: np.isin(units.rows, rows) for name, rows in units.raw.splits.items()}
 
 
 def _mask(units: Units, name: str, fold: int) -> np.ndarray:
-    """Return a mask `[U]`; of several columns that of the fold."""
+    """Return a mask `[U]`; of several columns, the one of the fold."""
     values = mask_values(units.raw, units.level, name)[units.rows]
     if values.shape[1] == 1:
         return values[:, 0]
@@ -332,7 +332,7 @@ def _mask(units: Units, name: str, fold: int) -> np.ndarray:
 
 
 def _fold_column(units: Units, request: SplitRequest) -> tuple[str, np.ndarray] | None:
-    """Return the column of fold numbers and the fold of each unit; None where the source has none."""
+    """Return the column of fold numbers and the fold of each unit; None if the source has none."""
     names = (request.column,) if request.column else word_columns(units.raw, units.level, request.target, strict=False)
     if len(names) != 1 or (not request.column and split_masks(units.raw, units.level)):
         return None

@@ -1,1 +1,1 @@
-"""RDKit's side of the molecule benchmarks: SMILES, features, properties, splits, files, baselines."""
+"""RDKit part of the molecule benchmarks: SMILES, features, properties, splits, files, baselines."""

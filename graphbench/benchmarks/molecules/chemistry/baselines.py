@@ -1,6 +1,6 @@
-"""Baselines on Morgan counts, fitted on the same split: what a graph model must beat to be worth its training.
+"""Baselines on Morgan counts, fitted on the same split, which a graph model must beat to be worth training.
 
-A split is three sequences, those of train, val and test; M molecules, T targets, C classes.
+A split is three sequences, for train, val and test. Legend: M molecules, T targets, C classes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from graphbench.benchmarks.molecules.chemistry.smiles import parse_smiles
 ALPHAS = tuple(10.0 ** (step / 2) for step in range(-2, 9))
 #: Inverse penalties of the logistic regression to try.
 INVERSE_PENALTIES = (0.01, 0.1, 1.0, 10.0)
-#: Without validation rows, one training row of so many chooses the penalty.
+#: Without validation rows, one out of this many training rows is used to choose the penalty.
 _HELD_OUT = 5
 
 _Predict = Callable[[sparse.csr_matrix], np.ndarray]
@@ -37,12 +37,12 @@ def morgan_counts(smiles: Sequence[str]) -> list[dict[int, int]]:
 def ridge_baseline(
     smiles: Sequence[Sequence[str]], targets: Sequence[np.ndarray], alphas: Sequence[float] = ALPHAS
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Fit ridge regressions on Morgan counts, one per target, with the penalty of the smallest validation MAE.
+    """Fit ridge regressions on Morgan counts, one per target, with the penalty that minimises the validation MAE.
 
     Targets of train and val are `[M]` or `[M, T]`, NaN where unknown.
 
     Returns:
-        Predictions `[M, T]` of val and test; NaN for a target that training lacks.
+        Predictions `[M, T]` for val and test; NaN for a target that training lacks.
     """
     from sklearn.linear_model import Ridge  # slow to import
 
@@ -63,10 +63,10 @@ def logistic_baseline(
     num_classes: int | None,
     inverse_penalties: Sequence[float] = INVERSE_PENALTIES,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Fit logistic regressions on Morgan counts, with the penalty of the smallest validation log loss.
+    """Fit logistic regressions on Morgan counts, with the penalty that minimises the validation log loss.
 
-    Targets of train and val are classes `[M]` or `[M, 1]`, -1 where unknown; or, where `num_classes` is None, labels 0
-    and 1 `[M, T]`, NaN where unknown, each fitted alone.
+    Targets of train and val are classes `[M]` or `[M, 1]`, -1 where unknown; or, if `num_classes` is None, labels 0 and
+    1 `[M, T]`, NaN where unknown, each fitted separately.
 
     Returns:
         Probabilities for val and test: of classes `[M, C]`, of labels `[M, T]`.
@@ -121,13 +121,13 @@ def _log_loss(probabilities: np.ndarray, target: np.ndarray) -> float:
 def _matrices(smiles: Sequence[Sequence[str]]) -> list[sparse.csr_matrix]:
     """Count the substructures of train in each split: float64 `[M, substructures]`."""
     counts = [morgan_counts(part) for part in smiles]
-    # Substructures that training never shows would get weight zero from any penalty.
+    # Any penalty would give substructures that never occur in training a weight of zero.
     columns = np.unique(np.array([name for row in counts[0] for name in row], dtype=np.int64))
     return [count_matrix(part, columns) for part in counts]
 
 
 def count_matrix(counts: Sequence[dict[int, int]], columns: np.ndarray) -> sparse.csr_matrix:
-    """Arrange counts of the substructures `columns` (sorted) as float64 `[M, columns]`; others are left out."""
+    """Arrange counts of the substructures `columns` (sorted) as float64 `[M, columns]`; ignore other substructures."""
     if not len(columns):
         return sparse.csr_matrix((len(counts), 0))
     rows = np.repeat(np.arange(len(counts)), [len(row) for row in counts])
@@ -146,7 +146,7 @@ def _best(
     target: np.ndarray,
     val_target: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Predict val and test by the model with the smallest loss on val, or on training rows where val has no target."""
+    """Predict val and test with the model of smallest loss on val, or on training rows if val has no target."""
     train, val, test = counts
     rows, scored = np.flatnonzero(~np.isnan(target)), ~np.isnan(val_target)
     if scored.any():
@@ -173,6 +173,6 @@ def _select(
 
 
 def _predict_rows(predict: _Predict, rows: sparse.csr_matrix) -> np.ndarray:
-    """Predictions of rows, of which scikit-learn wants one at least."""
+    """Predict rows; scikit-learn requires at least one."""
     padded = rows if rows.shape[0] else sparse.csr_matrix((1, rows.shape[1]))
     return np.asarray(predict(padded)[: rows.shape[0]])

@@ -1,7 +1,7 @@
-"""Similar molecules by their fingerprints: clusters, diverse picks, and the distance to the nearest neighbour.
+"""Similarity of molecules by fingerprints: clusters, diverse picks, and the distance to the nearest neighbour.
 
-A distance is 1 - |A & B| / |A | B| (Tanimoto), A and B the Morgan bits of two molecules: circular substructures up to
-radius 2, folded to 2,048 bits (ECFP4 of Rogers and Hahn, 2010).
+The distance is 1 - |A & B| / |A | B| (Tanimoto), where A and B are the Morgan bits of two molecules: circular
+substructures up to radius 2, folded to 2,048 bits (ECFP4 of Rogers and Hahn, 2010).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from rdkit.SimDivFilters import rdSimDivPickers
 from graphbench.benchmarks.molecules.chemistry.smiles import parse_smiles
 from graphbench.errors import BadInput
 
-#: Molecules that Butina's clusters are made of at most: a bit for each pair, 200 MB, and minutes.
+#: Maximum number of molecules for Butina's clusters: a bit for each pair takes 200 MB, and minutes.
 MOST_OF_BUTINA = 40_000
 _BITS = 2_048
 
@@ -31,14 +31,14 @@ def morgan_bits(smiles: Iterable[str]) -> Bits:
 
 
 def butina_clusters(bits: Bits, distance: float) -> np.ndarray:
-    """Cluster molecules around those with most neighbours (Taylor 1995; Butina 1999).
+    """Cluster molecules around those with the most neighbours (Taylor 1995; Butina 1999).
 
-    Molecules are taken by the number of their neighbours, the most first (of equal numbers the last row, as RDKit's
-    `Butina.ClusterData` does). One that is in no cluster yet becomes a centroid, and its neighbours that are in none
-    join it. Members lie within `distance` of their centroid; two of different clusters may be closer than that.
+    Molecules are processed in descending order of their number of neighbours (the last row first on ties, as in RDKit's
+    `Butina.ClusterData`). One that is in no cluster yet becomes a centroid, and its neighbours in no cluster join it.
+    Members are within `distance` of their centroid; molecules of different clusters may be closer than that.
 
     Returns:
-        Number of each molecule's cluster `[M]`, in the order in which the clusters are made.
+        Number of each molecule's cluster `[M]`; clusters are numbered in the order of their creation.
 
     Examples:
         >>> butina_clusters(morgan_bits(["CCCCO", "c1ccccc1", "CCCCCO"]), 0.5).tolist()
@@ -47,10 +47,10 @@ def butina_clusters(bits: Bits, distance: float) -> np.ndarray:
     count = len(bits)
     if count > MOST_OF_BUTINA:
         raise BadInput(
-            f"split=butina compares each pair of {count:,} molecules, and takes at most {MOST_OF_BUTINA:,}. Take "
-            "split=leader, whose clusters of the same radius compare molecules with leaders alone."
+            f"split=butina compares each pair of {count:,} molecules, and takes at most {MOST_OF_BUTINA:,}. Use "
+            "split=leader, whose clusters of the same radius compare molecules only with leaders."
         )
-    # RDKit's ClusterData takes a matrix of float64, 64 times as large as these bits.
+    # RDKit's ClusterData needs a matrix of float64, 64 times as large as these bits.
     near = np.zeros((count, -(-count // 8)), dtype=np.uint8)
     sizes = np.zeros(count, dtype=np.int64)
     for row, one in enumerate(bits):
@@ -67,8 +67,8 @@ def butina_clusters(bits: Bits, distance: float) -> np.ndarray:
 def leader_clusters(bits: Bits, distance: float) -> np.ndarray:
     """Cluster molecules around leaders (sphere exclusion, by RDKit's `LeaderPicker`), for large sets.
 
-    The first molecule is a leader, and so is each one that is farther than `distance` from all leaders before it. Every
-    molecule joins the nearest leader. It takes a row of distances for each leader, and no memory for pairs.
+    The first molecule is a leader, and so is each molecule farther than `distance` from all previous leaders. Every
+    molecule joins its nearest leader. This needs a row of distances for each leader, but no memory for all pairs.
 
     Returns:
         Number of each molecule's cluster `[M]`, in the order of the leaders.
@@ -89,7 +89,7 @@ def leader_clusters(bits: Bits, distance: float) -> np.ndarray:
 def maxmin_picks(bits: Bits, count: int, first: int) -> list[int]:
     """Pick diverse molecules (MaxMin of Ashton et al., 2002, by RDKit's `MaxMinPicker`).
 
-    Each pick is a molecule whose nearest neighbour among the picks before it is as far away as possible.
+    Each pick is a molecule whose nearest neighbour among the previous picks is as far away as possible.
 
     Examples:
         >>> maxmin_picks(morgan_bits(["CCCCO", "c1ccccc1", "CCCCCO"]), 2, 0)
@@ -99,7 +99,7 @@ def maxmin_picks(bits: Bits, count: int, first: int) -> list[int]:
 
 
 def nearest_distances(bits: Bits, others: Bits) -> np.ndarray:
-    """Return the distance of each molecule to the nearest of some others: float64 `[M]`.
+    """Return the distance of each molecule to the nearest of `others`: float64 `[M]`.
 
     Examples:
         >>> nearest_distances(morgan_bits(["CCO"]), morgan_bits(["c1ccccc1", "OCC"])).tolist()

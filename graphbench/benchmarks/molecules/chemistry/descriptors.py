@@ -1,4 +1,4 @@
-"""Compute descriptors of whole molecules by RDKit: physical and structural numbers, or hashed substructures."""
+"""Compute descriptors of whole molecules with RDKit: physical and structural numbers, or hashed substructures."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DescriptorSet = Literal["rdkit2d", "morgan"]
 DESCRIPTOR_SETS: tuple[DescriptorSet, ...] = get_args(DescriptorSet)
 #: Length of the hashed fingerprint.
 MORGAN_BITS = 2048
-#: Ipc grows with the factorial of the atoms and overflows float32; qed costs a fifth of all and is made of others.
+#: Ipc grows with the factorial of the atoms and overflows float32; qed takes a fifth of the time and combines others.
 _LEFT_OUT = ("Ipc", "qed")
 _CHUNK = 256
 
@@ -48,8 +48,8 @@ def compute_descriptors(kind: DescriptorSet, smiles: Sequence[str], workers: int
         kind: `rdkit2d`: RDKit's list of descriptors without Ipc and qed, NaN where one is undefined (partial charges of
             some metals); `morgan`: counts of circular substructures up to radius 2, hashed to 2,048 columns (Rogers and
             Hahn, 2010).
-        smiles: of each molecule.
-        workers: processes; one per core by default.
+        smiles: SMILES of each molecule.
+        workers: number of processes; by default one per core.
 
     Examples:
         >>> columns = descriptor_names("rdkit2d")
@@ -76,6 +76,6 @@ def _compute(kind: DescriptorSet, smiles: Sequence[str]) -> np.ndarray:
 def _value(function: Callable[[Chem.Mol], float], mol: Chem.Mol) -> float:
     try:
         value = float(function(mol))
-    except (ValueError, RuntimeError, ZeroDivisionError):  # RDKit's ways to say that it is undefined
+    except (ValueError, RuntimeError, ZeroDivisionError):  # RDKit's errors for an undefined value
         return math.nan
     return value if abs(value) < np.finfo(np.float32).max else math.nan

@@ -1,4 +1,4 @@
-"""Atoms and bonds as categorical columns: OGB's vocabularies, or atom types of ZINC or QM9 with Kekulé bonds."""
+"""Convert atoms and bonds to categorical columns: OGB's vocabularies, or atom types of ZINC or QM9 and Kekulé bonds."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _CHIRALITY = OGB_ATOMS.names.index("chirality")
 _ATOM_TYPES = {"zinc": ZINC_ATOM_TYPES, "qm9": QM9_ATOM_TYPES}
 #: Values of the chirality column of `ogb_cip`.
 _CIP = ("none", "R", "S", "that CIP rules leave undecided")
-#: Feature -> its list in OGB's module.
+#: Maps a feature to its list in OGB's module.
 _OGB_LISTS = {
     "atomic_num": "possible_atomic_num_list",
     "chirality": "possible_chirality_list",
@@ -53,7 +53,7 @@ _OGB_LISTS = {
     "stereo": "possible_bond_stereo_list",
     "is_conjugated": "possible_is_conjugated_list",
 }
-#: OGB's columns in their order, and where RDKit has their values.
+#: OGB's columns in order, with the functions that return their values in RDKit.
 _ATOM_VALUES: dict[str, Callable[[Chem.Atom], Any]] = {
     "atomic_num": Chem.Atom.GetAtomicNum,
     "chirality": Chem.Atom.GetChiralTag,
@@ -77,7 +77,7 @@ _TETRAHEDRAL = (Chem.ChiralType.CHI_TETRAHEDRAL_CW, Chem.ChiralType.CHI_TETRAHED
 class MoleculeGraph:
     """One molecule as lists of rows: columns of every atom, (from, to) and columns of every directed edge.
 
-    Each bond gives two neighbouring edges, one per direction.
+    Each bond becomes two consecutive edges, one per direction.
     """
 
     atoms: list[tuple[int, ...]]
@@ -87,12 +87,12 @@ class MoleculeGraph:
 
 @functools.cache
 def ogb_vocabulary() -> ModuleType:
-    """Load OGB's own feature module from the installed package by path."""
+    """Load OGB's feature module from the installed package by path."""
     return load_module(package_file("ogb", "utils/features.py", purpose="Atom features"), "ogb_utils_features")
 
 
 class _Places(dict[Any, int]):
-    """Places of values in one of OGB's lists, looked up there once each; enums of RDKit stand there by name."""
+    """Positions of values in one of OGB's lists, each looked up once; RDKit's enums are listed by name."""
 
     def __init__(self, feature: str) -> None:
         super().__init__()
@@ -100,7 +100,7 @@ class _Places(dict[Any, int]):
         self.listed: list[Any] = ogb_vocabulary().allowable_features[_OGB_LISTS[feature]]
 
     def __missing__(self, value: Any) -> int:
-        """Find a new value, or "misc", the last of most lists; `MoleculeProblem` where a list has neither."""
+        """Find a new value, or "misc", the last of most lists; raise `MoleculeProblem` if the list has neither."""
         place = next((number for number, one in enumerate(self.listed) if one in (value, str(value))), None)
         if place is None and self.listed[-1] != "misc":
             raise MoleculeProblem(f"a bond's {self.feature} label is not in OGB's vocabulary", str(value))
@@ -116,13 +116,13 @@ def _ogb_places() -> tuple[list[_Places], list[_Places]]:
 def _rows(
     items: Sequence[Any], values: Iterable[Callable[[Any], Any]], places: Iterable[_Places]
 ) -> list[tuple[int, ...]]:
-    """Look up the columns of atoms or bonds, column by column: a loop in Python takes longer than RDKit."""
+    """Look up the columns of atoms or bonds column by column, since a Python loop takes longer than RDKit."""
     columns = (map(place.__getitem__, map(value, items)) for value, place in zip(values, places, strict=True))
     return list(zip(*columns, strict=True))
 
 
 def _atoms(mol: Chem.Mol) -> list[Chem.Atom]:
-    """Return the atoms faster than `GetAtoms()`, which computes its length at every step."""
+    """Return the atoms, faster than `GetAtoms()`, which computes its length at every step."""
     return list(map(mol.GetAtomWithIdx, range(mol.GetNumAtoms())))
 
 
@@ -133,7 +133,7 @@ def _bonds(mol: Chem.Mol) -> list[Chem.Bond]:
 def _graph(
     atoms: list[tuple[int, ...]], bonds: Sequence[Chem.Bond], bond_rows: Iterable[tuple[int, ...]]
 ) -> MoleculeGraph:
-    """Give every bond its two directions."""
+    """Add both directions of every bond."""
     ends = zip(map(Chem.Bond.GetBeginAtomIdx, bonds), map(Chem.Bond.GetEndAtomIdx, bonds), strict=True)
     edges = [edge for begin, end in ends for edge in ((begin, end), (end, begin))]
     return MoleculeGraph(atoms, edges, [row for row in bond_rows for _ in range(2)])
@@ -142,7 +142,7 @@ def _graph(
 def ogb_graph(mol: Chem.Mol) -> MoleculeGraph:
     """Compute OGB's nine atom and three bond columns (Hu et al., 2020), in the order of `ogb.utils.smiles2graph`.
 
-    Raises `MoleculeProblem` for a stereo label that OGB's vocabulary lacks (atropisomers).
+    Raises `MoleculeProblem` for a stereo label that is not in OGB's vocabulary (atropisomers).
     """
     bonds = _bonds(mol)
     atom_places, bond_places = _ogb_places()
@@ -151,9 +151,9 @@ def ogb_graph(mol: Chem.Mol) -> MoleculeGraph:
 
 
 def ogb_cip_graph(mol: Chem.Mol) -> MoleculeGraph:
-    """Compute the columns of `ogb_graph` with R or S for chirality; RDKit's tag depends on the order of the neighbours.
+    """Compute the columns of `ogb_graph` with R or S for chirality, since RDKit's tag depends on the neighbour order.
 
-    The molecule must have no isotopes and map numbers, see `smiles.without_labels`.
+    The molecule must not have isotopes or map numbers, see `smiles.without_labels`.
     """
     graph = ogb_graph(mol)
     for atom, number in handedness(mol).items():
@@ -165,17 +165,17 @@ def ogb_cip_graph(mol: Chem.Mol) -> MoleculeGraph:
 def zinc_atom_type(atom: Chem.Atom) -> int:
     """Return the number in `ZINC_ATOM_TYPES` of an atom of a Kekulé molecule (aromatic flags cleared).
 
-    The published names are element, hydrogens and charge as a Kekulé SMILES writes them. Hydrogens show only on atoms
-    that need brackets: charged ones, tetrahedral stereo centres and phosphorus.
+    The published names are element, hydrogens and charge as written in a Kekulé SMILES. Hydrogens are shown only on
+    atoms that need brackets: charged ones, tetrahedral stereo centres and phosphorus.
     """
     bracketed = atom.GetFormalCharge() != 0 or atom.GetChiralTag() in _TETRAHEDRAL or atom.GetSymbol() == "P"
     return _number(atom, bracketed, _ZINC_TYPE_OF, "ZINC's 28 types")
 
 
 def qm9_atom_type(atom: Chem.Atom) -> int:
-    """Return the number in `QM9_ATOM_TYPES` of a heavy atom, whose hydrogens show only if it is charged.
+    """Return the number in `QM9_ATOM_TYPES` of a heavy atom, whose hydrogens are shown only if it is charged.
 
-    Stereo centres show none: SDF files have a geometry and so mark every centre, SMILES of the same molecules do not.
+    Stereo centres show none: SDF files have a geometry and thus mark every centre, unlike SMILES of these molecules.
     """
     return _number(atom, atom.GetFormalCharge() != 0, _QM9_TYPE_OF, "QM9's 15 types")
 
@@ -191,7 +191,7 @@ def _number(atom: Chem.Atom, bracketed: bool, type_of: Mapping[tuple[str, int, i
 
 
 def _kekule_graph(atom_type: Callable[[Chem.Atom], int], mol: Chem.Mol) -> MoleculeGraph:
-    kekule = Chem.Mol(mol)  # Kekulize changes its molecule, whose aromatic form other columns need
+    kekule = Chem.Mol(mol)  # Kekulize changes its argument, whose aromatic form other columns need
     Chem.Kekulize(kekule, clearAromaticFlags=True)
 
     def bond_row(bond: Chem.Bond) -> tuple[int]:
@@ -206,7 +206,7 @@ def _kekule_graph(atom_type: Callable[[Chem.Atom], int], mol: Chem.Mol) -> Molec
 def zinc_graph(mol: Chem.Mol) -> MoleculeGraph:
     """Compute one atom column (28 types) and one bond column (1 single, 2 double, 3 triple) of the Kekulé form.
 
-    Of several Kekulé forms RDKit chooses one, which may change with its version.
+    RDKit chooses one of several Kekulé forms, and its choice may change with its version.
     """
     return _kekule_graph(zinc_atom_type, mol)
 
@@ -222,12 +222,12 @@ GRAPH_OF: dict[FeatureSet, Callable[[Chem.Mol], MoleculeGraph]] = {
     "zinc": zinc_graph,
     "qm9": qm9_graph,
 }
-#: Feature set -> (atom columns, bond columns).
+#: Maps a feature set to (atom columns, bond columns).
 NUM_COLUMNS: dict[FeatureSet, tuple[int, int]] = {"ogb": (9, 3), "ogb_cip": (9, 3), "zinc": (1, 1), "qm9": (1, 1)}
 
 
 def value_words(vocabulary: str, feature: str, value: int) -> str:
-    """Name the value of a feature of a vocabulary (ogb, ogb_cip, zinc or qm9) for a chemist.
+    """Describe the value of a feature of a vocabulary (ogb, ogb_cip, zinc or qm9) for a chemist.
 
     Examples:
         >>> value_words("ogb", "atomic_num", 13), value_words("zinc", "atom_type", 7)

@@ -1,4 +1,4 @@
-"""A user's file of molecules: streamed in parts, or loaded as columns and parsed into targets and weights."""
+"""Read a user's file of molecules: stream it in parts, or load columns and parse them into targets and weights."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ STANDARD_INPUT = "-"
 _PART = 1_024  # rows read at once in training
 TargetTask = Literal["regression", "classification", "multilabel"]
 _USUAL_MISSING = Missing.of(None)
-_MAX_NAMED = 20  # different texts of a column that can be names of classes
+_MAX_NAMED = 20  # maximum number of distinct texts that can be class names
 
 
 @dataclass
 class MoleculeFrame:
-    """Consecutive rows of a file with all columns, as text but for Parquet files.
+    """Consecutive rows of a file with all columns, as text except for Parquet files.
 
-    `smiles` has "" for an empty cell, `problems` kind and detail of rows that could not be split into cells, and
-    `numbers` the line or number of each row.
+    `smiles` has "" for empty cells, `problems` has kind and detail of rows that could not be split into cells, and
+    `numbers` has the line or number of each row.
     """
 
     frame: pd.DataFrame
@@ -56,8 +56,8 @@ class MoleculeRows:
         source: name of the file, for messages.
         header: all columns of the file.
         columns: name -> one string per row.
-        lines: line of the file on which each row begins, from 1 (for Parquet: number of the row).
-        problems: rows that could not be split into cells; they are not among `columns`.
+        lines: line of the file on which each row begins, from 1 (for Parquet, row number).
+        problems: rows that could not be split into cells; they are not in `columns`.
         unit: what `lines` counts.
         separator: character between cells, if any.
         notes: differences from a plain file of its kind, in words.
@@ -74,7 +74,7 @@ class MoleculeRows:
 
     @property
     def num_rows(self) -> int:
-        """Rows of the file, usable or not."""
+        """Return the number of rows in the file, usable or not."""
         return len(self.lines) + len(self.problems)
 
 
@@ -106,9 +106,9 @@ def read_rows(path: Path, smiles_column: str, others: Sequence[str]) -> Molecule
 def stream_molecules(
     source: str | Path, smiles_column: str, size: int, wanted: Callable[[int], bool] | None = None
 ) -> Iterator[MoleculeFrame]:
-    """Read a file, or SMILES from standard input ("-"), in parts of `size` rows; raises as `read_rows`.
+    """Read a file, or SMILES from standard input ("-"), in parts of `size` rows; raise the errors of `read_rows`.
 
-    `wanted` tells by the number of a part's first row whether its cells are needed, see `Table.parts`.
+    `wanted` receives the number of a part's first row and returns whether its cells are needed, see `Table.parts`.
     """
     if str(source) == STANDARD_INPUT:
         table = lines_table("standard input", sys.stdin, smiles_column)
@@ -126,7 +126,7 @@ def _parts(
     for part in table.parts(size, wanted):
         if not part.is_read:
             smiles = []
-        elif table.records:  # from here on a record is its SMILES, also in what predictions repeat of the row
+        elif table.records:  # from here on, a record is its SMILES, also in the row repeated in predictions
             parsed = [_record_smiles(record) for record in part.frame[name]]
             broken = [row for row, text in enumerate(parsed) if text is None]
             part.problems |= {row: (UNREADABLE, f"record {count + row + 1:,}") for row in broken}
@@ -143,7 +143,7 @@ def _parts(
 def _record_smiles(record: str) -> str | None:
     """Convert a record of an SDF file to SMILES; None if RDKit cannot read it.
 
-    RDKit derives stereo marks from coordinates and drops plain hydrogens; marks of racemates stay, as with `as_smiles`.
+    RDKit derives stereo marks from coordinates and drops plain hydrogens; marks of racemates stay, as in `as_smiles`.
     """
     with rdBase.BlockLogs():
         supplier = Chem.SDMolSupplier()
@@ -191,7 +191,7 @@ def parse_targets(
 def parse_weights(
     rows: MoleculeRows, name: str, missing: Missing = _USUAL_MISSING
 ) -> tuple[np.ndarray, list[RowProblem]]:
-    """Parse the weight of every row, finite and 0 or more: float64 `[rows]`, NaN where faulty, and the problems."""
+    """Parse the weight of every row, finite and 0 or more: float64 `[rows]`, NaN if faulty, and the problems."""
     values, problems = np.full(len(rows.lines), np.nan), []
     for row, text in enumerate(rows.columns[name]):
         value, fault = (math.nan, "is missing") if text in missing else parse_number(text, "regression")
@@ -206,11 +206,11 @@ def parse_weights(
 def parse_times(
     rows: MoleculeRows, name: str, form: str | None = None, missing: Missing = _USUAL_MISSING
 ) -> tuple[np.ndarray, list[RowProblem]]:
-    """Parse the time of every row: float64 `[rows]`, larger for what is later, NaN where faulty; and the problems.
+    """Parse the time of every row: float64 `[rows]`, larger for later times, NaN if faulty; and the problems.
 
-    Dates have the `form` `%d/%m/%Y` of Python's `strptime`. Without it the column holds numbers, such as years, or
-    dates of ISO 8601 (`2021`, `2021-03`, `2021-03-04`, `2021-03-04 12:00`), those without a zone in UTC. `03/04/2021`
-    is none of these, since it means one day in London and another in Boston.
+    Dates have a `form` like `%d/%m/%Y` of Python's `strptime`. Without it the column has numbers, such as years, or ISO
+    8601 dates (`2021`, `2021-03`, `2021-03-04`, `2021-03-04 12:00`), in UTC if they have no zone. `03/04/2021` is not
+    accepted, since it means one day in London and another in Boston.
     """
     texts = rows.columns[name]
     lacking = np.array([text in missing for text in texts], dtype=bool)
@@ -231,10 +231,10 @@ def parse_times(
 
 
 def points_for_commas(rows: MoleculeRows, names: Sequence[str]) -> None:
-    """Replace decimal commas in columns of numbers by points, in place, and note it.
+    """Replace decimal commas in columns of numbers by points in place, and note it.
 
-    A file has decimal commas if a cell of these columns has one and none has a point, unless commas separate its cells:
-    there "1,5" in quotes may as well mean 1500 and so stays no number.
+    A file has decimal commas if a cell of these columns has one and none has a point. If commas separate cells, a
+    quoted "1,5" may also mean 1500, so it is not read as a number.
     """
     if rows.separator == "," or not has_decimal_commas(cell for name in names for cell in rows.columns[name]):
         return
@@ -246,7 +246,7 @@ def points_for_commas(rows: MoleculeRows, names: Sequence[str]) -> None:
 def classes_hint(rows: MoleculeRows, target: str, numbers: bool = False) -> str:
     """Suggest options that read the texts of a column as classes; "" if they are too many.
 
-    With `numbers`, those of a classification that are not 0 to C - 1 may be classes too.
+    With `numbers`, numbers of a classification that are not 0 to C - 1 may also be classes.
     """
     texts = sorted({text for text in rows.columns[target] if text not in _USUAL_MISSING})
     has_number = any(not parse_number(text, "regression")[1] for text in texts)
@@ -257,7 +257,7 @@ def classes_hint(rows: MoleculeRows, target: str, numbers: bool = False) -> str:
 
 
 def missing_hint(rows: MoleculeRows, targets: Sequence[str], missing: Missing) -> str:
-    """Suggest an option that reads the words among numbers as missing targets; "" if there are none, or too many."""
+    """Suggest an option to read words among numbers as missing targets; "" if there are none, or too many."""
     texts = {text for name in targets for text in rows.columns[name] if text not in missing}
     words = sorted(text for text in texts if math.isnan(as_number(text)) and not any(map(str.isdigit, text)))
     if not 0 < len(words) <= _MAX_NAMED or len(words) == len(texts):

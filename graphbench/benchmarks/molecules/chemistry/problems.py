@@ -1,4 +1,4 @@
-"""Rows of a file that cannot be used or that repeat a molecule, collected as data and reported in one message."""
+"""Collect rows of a file that cannot be used or that repeat a molecule, and report them in one message."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from graphbench.errors import BadInput
 
-_SHOWN = 8  # rows or molecules that a message names; the others are counted
+_SHOWN = 8  # rows or molecules that a message names; others are counted
 _WIDTH = 60  # characters of a quoted value
 UNREADABLE = "RDKit cannot read the molecule"
 EMPTY = "the molecule has no atoms"
@@ -27,7 +27,7 @@ class MoleculeProblem(BadInput):
 
 @dataclass(frozen=True, order=True)
 class RowProblem:
-    """A row that cannot be used: the kind of the defect in words, the line (or row) from 1, and the faulty text."""
+    """A row that cannot be used: the kind of defect in words, the line (or row) from 1, and the faulty text."""
 
     kind: str
     line: int
@@ -42,7 +42,7 @@ def quote(value: str) -> str:
 def describe_problems(
     problems: Iterable[RowProblem], source: str, num_rows: int, unit: str = "line", what: str = "cannot be used"
 ) -> str:
-    """Put all problems into one message: the number of rows, then each kind with its count and first lines."""
+    """Combine all problems into one message: the number of rows, then each kind with its count and first lines."""
     ordered = sorted(problems)
     affected = len({problem.line for problem in ordered})
     text = [f"{source}: {affected:,} of {num_rows:,} rows {what}."]
@@ -92,7 +92,7 @@ def find_repeats(canonical: Sequence[str], y: np.ndarray) -> Repeats:
 
 
 def has_repeats(texts: Sequence[str]) -> bool:
-    """Return whether a text is there more than once.
+    """Return whether a text occurs more than once.
 
     Examples:
         >>> has_repeats(["C", "CC"]), has_repeats(["C", "CC", "C"])
@@ -103,9 +103,9 @@ def has_repeats(texts: Sequence[str]) -> bool:
 
 
 def _maybe_repeated(texts: Sequence[str]) -> list[int]:
-    """Return the rows of texts whose hash is there more than once, ascending: all repeats, and hardly another text.
+    """Return the rows of texts whose hash occurs more than once, ascending: all repeats, and hardly any other text.
 
-    Of ten million texts the hashes take 80 MB, and texts in a dictionary several gigabytes.
+    The hashes of ten million texts take 80 MB; the texts in a dictionary would take several gigabytes.
     """
     hashes = np.fromiter(map(hash, texts), dtype=np.int64, count=len(texts))
     _, number, counts = np.unique(hashes, return_inverse=True, return_counts=True)
@@ -115,7 +115,7 @@ def _maybe_repeated(texts: Sequence[str]) -> list[int]:
 def describe_repeats(
     repeats: Repeats, y: np.ndarray, smiles: Sequence[str], lines: Sequence[int], source: str, unit: str
 ) -> str:
-    """Count the repeated molecules, and name those with different targets with their lines and values.
+    """Count the repeated molecules, and list those with different targets with their lines and values.
 
     Examples:
         >>> y = np.array([[1.0], [3.0]])

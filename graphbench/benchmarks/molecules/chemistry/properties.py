@@ -28,7 +28,7 @@ class Constants:
     std: tuple[float, float, float]
 
 
-#: "zinc-full": over all 249,456 molecules, with the software of 2018; the widely copied values (You et al., 2018,
+#: "zinc-full": over all 249,456 molecules, with the software of 2018; these values are widely copied (You et al., 2018,
 #: GCPN). "zinc-train": over the 220,011 training molecules, with RDKit 2026.9.
 CONSTANTS: dict[ConstantsName, Constants] = {
     "zinc-full": Constants(
@@ -50,8 +50,8 @@ def sa_scorer() -> ModuleType:
 def logp_terms(mol: Chem.Mol, ring_term: RingTerm = "smallest_rings") -> tuple[float, float, float]:
     """Compute the terms of penalised logP before normalisation: Crippen's logP, -SA score, -max(longest ring - 6, 0).
 
-    The longest ring is among RDKit's `smallest_rings`, a property of the molecule, or in networkx's `cycle_basis`, as
-    in the first publications: it depends on the order of atoms and on networkx's version, and differs in 0.5% of ZINC.
+    The longest ring is from RDKit's `smallest_rings`, a property of the molecule, or from networkx's `cycle_basis` (as
+    in the first publications), which depends on the order of atoms and networkx's version, and differs in 0.5% of ZINC.
     """
     rings = mol.GetRingInfo().AtomRings()
     if ring_term == "cycle_basis":

@@ -1,7 +1,7 @@
 """Convert many SMILES to arrays on all cores: features, properties, scaffolds.
 
-Workers get lists of strings and return a few NumPy arrays and strings per chunk; molecules that cannot be used come
-back as data. No torch here, so that spawned workers start fast.
+Workers get lists of strings and return a few NumPy arrays and strings per chunk; unusable molecules are returned as
+data. Do not import torch here, so that spawned workers start fast.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from graphbench.tables.texts import Texts
 
 _CHUNK = 256  # molecules per task: about a tenth of a second of work
 
-#: `track(iterable, description, total, unit)` yields the same items and shows a progress bar.
+#: `track(iterable, description, total, unit)` yields the items unchanged and shows a progress bar.
 Track: TypeAlias = Callable[[Iterable["MoleculeArrays"], str, int, str], Iterable["MoleculeArrays"]]
 
 Input = TypeVar("Input")
@@ -44,10 +44,10 @@ class Recipe:
 
     Args:
         features: columns of atoms and bonds.
-        ring_term: ring term of the three terms of penalised logP; None leaves them out.
-        scaffold: compute the Murcko scaffold.
-        canonical: write the canonical SMILES of what the features show (no isotopes, no map numbers), which is equal
-            for molecules that a model cannot distinguish.
+        ring_term: ring term among the three terms of penalised logP; None omits all three.
+        scaffold: whether to compute the Murcko scaffold.
+        canonical: whether to write the canonical SMILES of what the features show (no isotopes, no map numbers), which
+            is equal for molecules that a model cannot distinguish.
     """
 
     features: FeatureSet
@@ -62,15 +62,15 @@ class MoleculeArrays:
 
     Args:
         rows: input row of each molecule `[M]`.
-        num_nodes, num_edges, num_fragments: per molecule `[M]`.
+        num_nodes, num_edges, num_fragments: counts per molecule `[M]`.
         x: atom columns, uint8 `[A, columns]`.
         edge_index: atom numbers within the molecule, int32 `[E, 2]`.
         edge_attr: bond columns, uint8 `[E, columns]`.
-        terms: of penalised logP, float64 `[M, 3]`, or `[M, 0]`.
-        scaffolds: of each molecule `[M]`, or empty.
+        terms: terms of penalised logP, float64 `[M, 3]`, or `[M, 0]`.
+        scaffolds: scaffold of each molecule `[M]`, or empty.
         problems: (input row, kind, detail) of every molecule that was left out.
         canonical: canonical SMILES without isotopes and map numbers `[M]`, or empty.
-        remarks: (input row, what the features do not show) of readable molecules.
+        remarks: (input row, what the features do not show) for readable molecules.
     """
 
     rows: np.ndarray
@@ -92,7 +92,7 @@ class MoleculeArrays:
 
 @dataclass(frozen=True)
 class ReadMolecule:
-    """Values of one molecule, before many are stacked; fields as in `MoleculeArrays`."""
+    """Values of one molecule before stacking, with fields as in `MoleculeArrays`."""
 
     graph: MoleculeGraph
     num_fragments: int
@@ -121,7 +121,7 @@ def read_each(
     """Read each source, from row `start` on, without RDKit's log lines.
 
     Returns:
-        Row -> result, and (row, kind, detail) of every problem; whatever RDKit's C++ raises is one.
+        Row -> result, and (row, kind, detail) of every problem, including any error of RDKit's C++.
     """
     results: dict[int, Output] = {}
     problems: list[tuple[int, str, str]] = []
@@ -131,7 +131,7 @@ def read_each(
                 results[row] = read(source)
             except MoleculeProblem as problem:
                 problems.append((row, problem.kind, ": ".join(filter(None, (name(row, source), problem.detail)))))
-            except (ValueError, RuntimeError) as error:  # of RDKit's C++, on molecules that no check foresees
+            except (ValueError, RuntimeError) as error:  # from RDKit's C++, on molecules that no check foresees
                 problems.append((row, f"RDKit fails with {type(error).__name__}", f"{name(row, source)}: {error}"))
     return results, problems
 
@@ -195,7 +195,7 @@ def read_molecules(
     description: str = "Reading molecules",
     first: int = 0,
 ) -> MoleculeArrays:
-    """Read SMILES on all cores: the readable molecules in input order, and the problems of the others.
+    """Read SMILES on all cores; return the readable molecules in input order, and the problems of the others.
 
     `num_workers` is the number of processes: None for one per core, 0 to read in this process. `track` shows a progress
     bar over chunks, and `first` is the row of the first molecule in the whole input.
@@ -231,7 +231,7 @@ def read_parts(
 
 
 def warm_up(recipe: Recipe) -> None:
-    """Load tables that forked processes then share instead of loading each its own."""
+    """Load tables before forking, so that processes share them instead of each loading their own."""
     if recipe.features in ("ogb", "ogb_cip"):
         ogb_vocabulary()
     if recipe.ring_term:

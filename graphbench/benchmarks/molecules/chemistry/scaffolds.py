@@ -12,7 +12,7 @@ from graphbench.benchmarks.molecules.chemistry.problems import TOO_LARGE, Molecu
 from graphbench.contracts import SPLITS
 from graphbench.errors import BadInput
 
-#: Atoms of the largest molecule whose scaffold is computed: RDKit's time grows with their cube, to seconds here.
+#: Maximum atoms of a molecule whose scaffold is computed: RDKit's time grows with their cube, to seconds here.
 MAX_ATOMS = 1_000
 
 
@@ -34,18 +34,18 @@ def scaffold_split(
 ) -> dict[str, np.ndarray]:
     """Assign whole scaffold groups to one split each, largest group first, so that test ring systems are new.
 
-    The rule of MoleculeNet and OGB (Wu et al., 2018): a group goes to train while train does not exceed its share, else
-    to validation while both do not exceed theirs, else to test. Groups of one size keep the order of their first
-    molecules. All molecules without rings form one group, like any other scaffold.
+    This is the rule of MoleculeNet and OGB (Wu et al., 2018): a group goes to train while train does not exceed its
+    share, else to validation while both do not exceed their shares, else to test. Groups of equal size keep the order
+    of their first molecules. All molecules without rings form one group, like any other scaffold.
 
-    With a seed the groups come in random order, for repeated splits; those larger than half of the validation or test
-    share still come first, because one of them would fill it (the rule of Yang et al., 2019).
+    With a seed the groups are in random order, for repeated splits. Groups larger than half of the validation or test
+    share still come first, because one of them would fill that share (the rule of Yang et al., 2019).
 
     Args:
-        scaffolds: one per molecule; or other groups that stay whole, such as clusters.
-        fractions: shares of train, validation and test; one without a share stays empty.
-        seed: of the order of the groups; None for the largest first.
-        what: word for a group, for messages.
+        scaffolds: one per molecule, or other groups that stay together, such as clusters.
+        fractions: shares of train, validation and test; a part with share 0 stays empty.
+        seed: seed of the order of the groups; None for largest first.
+        what: name of a group, for messages.
     """
     from graphbench.data.splits import check_fractions, group_numbers, permutation  # torch, which workers do not need
 
@@ -58,7 +58,7 @@ def scaffold_split(
     if seed is not None:
         half = min((share for share in (share_val, share_test) if share), default=0) * len(scaffolds) / 2
         mixed = ordered[permutation(len(ordered), seed)]
-        # Stable: the large groups first, and in both classes the random order.
+        # The stable sort puts large groups first, and keeps the random order within both classes.
         ordered = mixed[np.argsort(sizes[mixed] <= half, kind="stable")]
     filled, split_of = [0, 0, 0], np.empty(len(sizes), dtype=np.int8)
     for group in ordered.tolist():
@@ -78,7 +78,7 @@ def scaffold_split(
         largest = scaffolds[int(np.argmax(number == sizes.argmax()))] if len(sizes) else ""
         raise BadInput(
             f"The {what} split leaves {' and '.join(empty)} empty ({counts} molecules): {len(sizes)} {what}s, of "
-            f"which {largest!r} has {max(sizes, default=0):,} molecules. Take more molecules, other fractions or a "
+            f"which {largest!r} has {max(sizes, default=0):,} molecules. Use more molecules, other fractions or a "
             "random split."
         )
     split_of_row = split_of[number]

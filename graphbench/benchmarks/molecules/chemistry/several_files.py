@@ -1,4 +1,4 @@
-"""Read several files of molecules as one training set, with gaps where a file has no column of a target."""
+"""Read several files of molecules as one training set, with gaps if a file has no column of a target."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ def read_user_files(
     kept: Callable[[Path], KeptParts | None] = lambda path: None,
     joined: KeptParts | None = None,
 ) -> UserMolecules:
-    """Read and check files as `read_user_file` does one, and join them; names of molecules are `FILE:LINE` by default.
+    """Read and check files with `read_user_file` and join them; by default molecules are named `FILE:LINE`.
 
-    Without `gaps`, each target must have a column in one of them. `kept` has the parts of each file, `joined` gets the
-    joined table where it is large.
+    Without `gaps`, each target must have a column in one of them. `kept` has the parts of each file, `joined` receives
+    the joined table if it is large.
 
     Raises:
-        BadInput: as `read_user_file`; a file has no column of any target, or no file has that of one.
+        BadInput: an error of `read_user_file`; a file has none of the target columns, or a target is in no file.
     """
     parts = []
     for path, names in check_columns(request, files, gaps).items():
@@ -55,7 +55,7 @@ def read_user_files(
 
 
 def check_columns(request: FileRequest, files: Sequence[Path], gaps: bool = False) -> dict[Path, tuple[str, ...]]:
-    """Check the headers of files, see `read_user_files`; return the targets of which each has a column."""
+    """Check the headers of files, see `read_user_files`; return the targets for which each file has a column."""
     present = {path: _targets_of(request, path) for path in files}
     for target in request.targets:
         if not gaps and not any(target in names for names in present.values()):
@@ -66,7 +66,7 @@ def check_columns(request: FileRequest, files: Sequence[Path], gaps: bool = Fals
 
 
 def _targets_of(request: FileRequest, path: Path) -> tuple[str, ...]:
-    """Return the targets of which a file has a column; of a computed one, all."""
+    """Return the targets for which a file has a column; all if the target is computed."""
     if request.computed:
         return request.targets
     places = open_table(path, request.smiles_column, (), MOLECULES, "molecules", request.targets).places
@@ -77,7 +77,7 @@ def _targets_of(request: FileRequest, path: Path) -> tuple[str, ...]:
 
 
 def _with_gaps(table: GraphTable, places: Sequence[int], request: FileRequest) -> GraphTable:
-    """Spread targets and bounds over the columns of all targets, NaN elsewhere."""
+    """Place targets and bounds in the columns of all targets, with NaN elsewhere."""
     if len(places) == len(request.targets):
         return table
     wide: dict[str, Tensor] = {}
@@ -93,7 +93,7 @@ def _join(
     parts: Sequence[UserMolecules], files: Sequence[Path], request: FileRequest, kept: KeptParts | None
 ) -> UserMolecules:
     short = len({path.name for path in files}) == len(files)
-    # Tables are joined column by column: where one has bounds, all need them.
+    # Tables are joined column by column: if one has bounds, all need them.
     bounded, tables = any(BOUNDS[0] in part.table.columns for part in parts), []
     for path, part in zip(files, parts, strict=True):
         table, texts = without(part.table, TEXTS), {name: stored_text(part.table, name) for name in TEXTS}
@@ -116,14 +116,14 @@ def _join(
 
 
 def _with_bounds(table: GraphTable) -> GraphTable:
-    """Add empty columns of bounds where a table has none."""
+    """Add empty columns of bounds if a table has none."""
     empty = torch.full_like(table.columns["y"], torch.nan)
     lacking = {name: empty for name in BOUNDS if name not in table.columns}
     return table.with_columns(lacking, {name: Column(GRAPH) for name in lacking})
 
 
 def _log_shared(molecules: UserMolecules, file_of: np.ndarray, ids: Sequence[str]) -> None:
-    """Count the molecules that are in several files, and name those with different values of one target."""
+    """Count the molecules that are in several files, and list those with different values of a target."""
     repeats = find_repeats(molecules.canonical, molecules.table.columns["y"].numpy())
     shared = [number for number, rows in enumerate(repeats.rows) if len(set(file_of[rows])) > 1]
     if not shared:

@@ -1,8 +1,8 @@
-"""One SMILES: parsed, explained where RDKit refuses it, stripped of labels, with handedness by CIP rules.
+"""Process one SMILES: parse it, explain errors of RDKit, remove labels, and determine handedness by CIP rules.
 
 RDKit's tags CW and CCW describe how the neighbours of a centre turn *in the order in which they are listed*, so two
-spellings of one molecule have different tags. The labels R and S of Cahn, Ingold and Prelog (r and s where substituents
-differ in handedness alone) rank the neighbours by what they are (Hanson et al., J. Chem. Inf. Model. 2018, 58, 1755).
+spellings of one molecule have different tags. The labels R and S of Cahn, Ingold and Prelog (r and s if substituents
+differ only in handedness) rank the neighbours by their structure (Hanson et al., J. Chem. Inf. Model. 2018, 58, 1755).
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from graphbench.tables.records import EXTENDED
 R, S, UNDECIDED = 1, 2, 3
 _NUMBER = {"R": R, "r": R, "S": S, "s": S}
 _TETRAHEDRAL = (Chem.ChiralType.CHI_TETRAHEDRAL_CW, Chem.ChiralType.CHI_TETRAHEDRAL_CCW)
-# Queries search the atoms in C++, ten times as fast as a loop in Python.
+# Queries search the atoms in C++, ten times as fast as a Python loop.
 _WITH_TAG = rdqueries.HasChiralTagQueryAtom()
 _WITH_ISOTOPE = rdqueries.IsotopeGreaterQueryAtom(0)
 _WITH_MAP_NUMBER = rdqueries.HasPropQueryAtom("molAtomMapNumber")
-#: Comparisons of branches after which a molecule's centres count as undecided; it bounds the time on large cages.
+#: Comparisons of branches after which a molecule's centres count as undecided; limits the time for large cages.
 _MAX_COMPARISONS = 1_250_000
-#: Atoms of the largest molecule that is read: RDKit, dense encodings and attention take time that grows with the square
-#: of the atoms or faster, so ten times as many would take hours before training.
+#: Maximum atoms of a molecule: the time of RDKit, dense encodings and attention grows with the square of the atoms or
+#: faster, so ten times as many would take hours before training.
 MAX_ATOMS = 5_000
 _ATOM = re.compile(r"\[[^\]]*\]|Cl|Br|[BCNOPSFIbcnops*]")
 _INCHI_KEY = re.compile(r"[A-Z]{14}-[A-Z]{10}-[A-Z]")
@@ -55,7 +55,7 @@ def parse_smiles(smiles: str) -> Chem.Mol:
         raise MoleculeProblem(UNREADABLE, why_unreadable(smiles))
     if mol.GetNumAtoms() == 0:
         raise MoleculeProblem(EMPTY)
-    if ":" in smiles:  # RDKit makes an aromatic bond outside of rings single, and leaves what it derived of it before
+    if ":" in smiles:  # RDKit makes an aromatic bond outside of rings single, but keeps what it derived from it before
         Chem.SetConjugation(mol)
         Chem.SetHybridization(mol)
     return mol
@@ -71,7 +71,7 @@ def why_unreadable(text: str) -> str:
     if text.startswith("InChI="):
         return "an InChI, not a SMILES: RDKit's Chem.MolFromInchi reads it, Chem.MolToSmiles writes the SMILES"
     if _INCHI_KEY.fullmatch(text):
-        return "an InChIKey, from which no structure can be read: look its SMILES up"
+        return "an InChIKey, from which no structure can be read: look up its SMILES"
     if text.replace("->", "").replace("<-", "").count(">") == 2:
         return "a reaction, not one molecule: give its reactant or its product"
     if (extended := EXTENDED.fullmatch(text)) and Chem.MolFromSmiles(extended[1]) is not None:
@@ -86,7 +86,7 @@ def why_unreadable(text: str) -> str:
 
 
 def _unclosed(text: str) -> str:
-    """Name the brackets, ring bonds or parentheses that a text leaves open."""
+    """Describe the brackets, ring bonds or parentheses that are not closed in a text."""
     outside = _BRACKETS.sub("", text)
     if "[" in outside or "]" in outside:
         return "a square bracket is not closed, or not opened"
@@ -100,16 +100,16 @@ def _unclosed(text: str) -> str:
 
 
 def _matching(mol: Chem.Mol, query: Chem.Atom) -> list[Chem.Atom]:
-    """Return the atoms that match; RDKit's own sequences take ten times as long to end as to tell their length."""
+    """Return the matching atoms; RDKit's own sequences take ten times as long to exhaust as to return their length."""
     atoms = mol.GetAtomsMatchingQuery(query)
     return [atoms[number] for number in range(len(atoms))]
 
 
 def without_labels(mol: Chem.Mol) -> Chem.Mol:
-    """Remove isotopes and map numbers, which no column of features has, from a copy of a sanitised molecule.
+    """Remove isotopes and map numbers, which are in no feature column, from a copy of a sanitised molecule.
 
-    Deuterium and mapped hydrogens, which RDKit keeps as atoms, become implicit hydrogens of their neighbour; centres
-    that differ in isotopes alone lose their chirality.
+    Deuterium and mapped hydrogens, which RDKit keeps as atoms, become implicit hydrogens of their neighbour. Centres
+    that depend only on isotopes lose their chirality.
 
     Examples:
         >>> Chem.MolToSmiles(without_labels(Chem.MolFromSmiles("[2H]C([2H])([2H])[CH2:7]O")))
@@ -123,7 +123,7 @@ def without_labels(mol: Chem.Mol) -> Chem.Mol:
         atom.SetIsotope(0)
         atom.SetAtomMapNum(0)
     plain = Chem.RemoveHs(plain)
-    # RDKit derived these with the labels in place, and does not derive them anew by itself.
+    # RDKit derived these with the labels in place, and does not update them by itself.
     Chem.SetConjugation(plain)
     Chem.SetHybridization(plain)
     Chem.AssignStereochemistry(plain, cleanIt=True, force=True)
@@ -133,7 +133,7 @@ def without_labels(mol: Chem.Mol) -> Chem.Mol:
 def handedness(mol: Chem.Mol) -> dict[int, int]:
     """Return R, S or `UNDECIDED` for every marked tetrahedral centre, independent of the order of the atoms.
 
-    The rules rank two neighbours alike in caged phosphites, and molecules with too many comparisons are not decided.
+    The rules cannot rank two neighbours in caged phosphites, and molecules with too many comparisons are undecided.
     Atoms get RDKit's property `_CIPCode`.
 
     Examples:
@@ -145,7 +145,7 @@ def handedness(mol: Chem.Mol) -> dict[int, int]:
         return {}
     try:
         rdCIPLabeler.AssignCIPLabels(mol, maxRecursiveIterations=_MAX_COMPARISONS)
-    except (RuntimeError, ValueError):  # some labels are set by then, and which ones depends on the order of the atoms
+    except (RuntimeError, ValueError):  # some labels are set by then, depending on the order of the atoms
         return dict.fromkeys((atom.GetIdx() for atom in centres), UNDECIDED)
     return {
         atom.GetIdx(): _NUMBER.get(atom.GetProp("_CIPCode"), UNDECIDED) if atom.HasProp("_CIPCode") else UNDECIDED
@@ -154,7 +154,7 @@ def handedness(mol: Chem.Mol) -> dict[int, int]:
 
 
 def remarks_about(mol: Chem.Mol) -> str:
-    """Describe marks of a molecule that no column of features has; "" if there are none.
+    """Describe marks of a molecule that are in no feature column; "" if there are none.
 
     Examples:
         >>> remarks_about(Chem.MolFromSmiles("C[C@H](N)C(=O)O |&1:1|"))
@@ -171,7 +171,7 @@ def remarks_about(mol: Chem.Mol) -> str:
 
 
 def as_smiles(mol: Chem.Mol) -> str:
-    """Write a molecule as SMILES, with its marks of racemates and unknown enantiomers.
+    """Return a molecule as SMILES, with its marks of racemates and unknown enantiomers.
 
     Examples:
         >>> as_smiles(Chem.MolFromSmiles("CO")), as_smiles(Chem.MolFromSmiles("C[C@H](N)O |&1:1|"))

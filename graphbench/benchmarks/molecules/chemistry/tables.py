@@ -1,6 +1,6 @@
-"""Convert arrays of molecules to a `GraphTable`, and store text beside the graphs as ragged bytes.
+"""Convert arrays of molecules to a `GraphTable`, and store text with the graphs as ragged bytes.
 
-Molecules of a large file are read in parts that are kept in the store (`read_kept`), their graphs stay on the disk.
+Molecules of a large file are read in parts that are kept in the store (`read_kept`); their graphs stay on disk.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from graphbench.tables.texts import Texts
 
 #: Text columns of the molecule benchmarks.
 TEXTS = ("smiles", "id")
-#: Returns the table of the graphs of some readable molecules, by their numbers.
+#: Returns the table of graphs for some readable molecules, given by number.
 GraphsOf = Callable[[np.ndarray], GraphTable]
 _GRAPH_FIELDS = ("x", "edge_index", "edge_attr")
 
 
 def to_table(arrays: MoleculeArrays) -> GraphTable:
-    """Make a table of `x`, `edge_index` and `edge_attr` of all readable molecules, in the narrow dtypes to store."""
+    """Create a table of `x`, `edge_index` and `edge_attr` of all readable molecules, in the narrow dtypes to store."""
     columns = {"x": (arrays.x, NODE), "edge_index": (arrays.edge_index, EDGE), "edge_attr": (arrays.edge_attr, EDGE)}
     return make_table(columns, arrays.num_nodes, arrays.num_edges)
 
@@ -56,7 +56,7 @@ def with_targets(table: GraphTable, y: np.ndarray, exact: bool = False) -> Graph
 
 
 def with_bounds(table: GraphTable, y: np.ndarray, signs: np.ndarray) -> GraphTable:
-    """Add targets of which some are bounds: `y` is NaN there, and `y_lower` or `y_upper` hold the number.
+    """Add targets, some of which are bounds: for these `y` is NaN, and `y_lower` or `y_upper` has the number.
 
     `y` and `signs` are those of `split_bounds`.
     """
@@ -88,17 +88,17 @@ def stored_text(table: GraphTable, name: str) -> Texts:
 
 
 def subset(table: GraphTable, rows: np.ndarray | Tensor) -> GraphTable:
-    """Copy the chosen graphs into a table that numbers them from 0."""
+    """Copy the chosen graphs into a table, numbered from 0."""
     chosen = table.select(torch.as_tensor(rows))
     chosen.graph_ids = None
     return chosen
 
 
 def join_tables(tables: Sequence[GraphTable], kept: KeptParts | None = None) -> GraphTable:
-    """Join tables of the same columns in their order.
+    """Join tables with the same columns in order.
 
-    Columns may be memory-mapped. More than one part of graphs goes into the store of `kept`; without it the joined
-    table is in memory.
+    Columns may be memory-mapped. If there is more than one part, the graphs go into the store of `kept`; without it the
+    joined table is in memory.
     """
     first = tables[0]
     if kept is not None and len(spans_of(sum(map(len, tables)))) > 1:
@@ -115,7 +115,7 @@ def join_tables(tables: Sequence[GraphTable], kept: KeptParts | None = None) -> 
 
 
 def _parts(tables: Sequence[GraphTable], types: Mapping[str, torch.dtype]) -> Iterator[GraphTable]:
-    """Yield the parts of all tables, with columns of these types."""
+    """Yield the parts of all tables, with columns of these dtypes."""
     for table in tables:
         for start, stop in spans_of(len(table)):
             trim_mapped(0)
@@ -141,9 +141,9 @@ def without(table: GraphTable, names: Iterable[str]) -> GraphTable:
 def read_kept(
     smiles: Sequence[str], recipe: Recipe, track: Track | None = None, kept: KeptParts | None = None
 ) -> tuple[MoleculeArrays, GraphsOf]:
-    """Read molecules as `read_molecules`; with more than one part the graphs stay on disk, in the store of `kept`.
+    """Read molecules like `read_molecules`; if there is more than one part, graphs stay on disk in the store of `kept`.
 
-    Parts that are in the store already are not read again. None reads all into memory.
+    Parts that are already in the store are not read again. None reads everything into memory.
 
     Returns:
         The values of all readable molecules, without graphs if there are several parts; and a function that returns
@@ -160,7 +160,7 @@ def read_kept(
 
 
 def read_share(smiles: Sequence[str], recipe: Recipe, kept: KeptParts, share: Share, track: Track | None) -> int:
-    """Read a share of the parts; return the number of missing parts, of all shares."""
+    """Read a share of the parts; return the number of missing parts of all shares."""
     return kept.fill(spans_of(len(smiles)), share, partial(_read_part, smiles, recipe, track), "the molecules")
 
 
@@ -181,7 +181,7 @@ def _read_part(smiles: Sequence[str], recipe: Recipe, track: Track | None, span:
 
 
 def _stored_arrays(entry: Entry) -> MoleculeArrays:
-    """Return what `_read_part` has written."""
+    """Return the arrays that `_read_part` has written."""
     values: dict[str, Any] = {name: array for name, array in entry.arrays.items() if "." not in name}
     for name in ("scaffolds", "canonical"):
         values[name] = Texts.of_arrays(entry.arrays[f"{name}.data"], entry.arrays[f"{name}.ptr"])
@@ -195,7 +195,7 @@ def _without_graphs(arrays: MoleculeArrays) -> MoleculeArrays:
 
 
 def _join_graphs(kept: KeptParts, entries: Sequence[Entry], rows: np.ndarray) -> GraphTable:
-    """Write the graphs of chosen molecules (ascending) of all parts into one table, which is memory-mapped."""
+    """Write the graphs of chosen molecules (ascending) of all parts into one memory-mapped table."""
 
     def parts() -> Iterator[GraphTable]:
         first = 0

@@ -1,6 +1,6 @@
 """Fit random forests and gradient boosting on Morgan counts and RDKit descriptors.
 
-M molecules, T targets, C classes.
+Legend: M molecules, T targets, C classes.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from graphbench.benchmarks.molecules.chemistry.descriptors import compute_descri
 from graphbench.data.worker_pool import available_cores
 
 Trees = Literal["random forest", "gradient boosting"]
-#: Substructures that become columns: the most frequent of those in three training molecules or more.
+#: Substructures that become columns: the most frequent ones that occur in at least three training molecules.
 _MAX_COLUMNS, _MIN_MOLECULES = 2048, 3
 _TREES = 100
 _ROUNDS, _LEARNING_RATE = 100, 0.1
-#: Training molecules in a leaf of boosting at least: scikit-learn's 20, but a tenth of a small set. Leaves of 20 leave
-#: fewer than 40 molecules undivided, and predict their mean.
+#: Minimum training molecules in a leaf of boosting: scikit-learn's 20, but a tenth of a small set. With leaves of 20,
+#: fewer than 40 molecules would not be split, and their mean would be predicted.
 _LEAF, _LEAF_SHARE = 20, 10
 #: Share of the columns that each tree node may choose from.
 _SHARE = 1 / 3
 
 
 def tree_features(smiles: Sequence[Sequence[str]]) -> list[np.ndarray]:
-    """Compute Morgan counts that training (the first split) shows often, then descriptors: float32 `[M, columns]`."""
+    """Compute Morgan counts that are frequent in training (first split), then descriptors: float32 `[M, columns]`."""
     counts = [morgan_counts(part) for part in smiles]
     molecules_with = Counter(name for row in counts[0] for name in row)
     frequent = [name for name, number in molecules_with.most_common(_MAX_COLUMNS) if number >= _MIN_MOLECULES]
@@ -45,11 +45,11 @@ def fit_trees(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Fit one model per target on its known training rows, and predict val and test.
 
-    `features` of train, val and test are `[M, columns]`, NaN where unknown. Targets of train are numbers `[M, T]`, NaN
-    where unknown; classes `[M, 1]`, negative where unknown; or with `labels` 0 and 1 `[M, T]`, NaN where unknown.
+    `features` of train, val and test are `[M, columns]`, NaN if unknown. Targets of train are numbers `[M, T]`, NaN if
+    unknown; classes `[M, 1]`, negative if unknown; or, with `labels`, 0 and 1 `[M, T]`, NaN if unknown.
 
     Returns:
-        Predictions of val and test: numbers `[M, T]`, NaN for a target that training lacks; probabilities of classes
+        Predictions for val and test: numbers `[M, T]`, NaN for a target that training lacks; probabilities of classes
         `[M, C]`, or of labels `[M, T]`.
     """
     train, *others = features
@@ -58,7 +58,7 @@ def fit_trees(
     if num_classes is not None:
         y = np.where(y < 0, np.nan, y)
     width = num_classes or (2 if labels else None)
-    # Threads that wait for each other lose most of their time on a machine that does other work as well.
+    # Threads that wait for each other waste most of their time on a machine that is also doing other work.
     with threadpool_limits(1):
         columns = [_fit(kind, train, target, stacked, width) for target in y.T]
     if num_classes is not None:
@@ -69,7 +69,7 @@ def fit_trees(
 
 
 def _fit(kind: Trees, train: np.ndarray, target: np.ndarray, others: np.ndarray, width: int | None) -> np.ndarray:
-    """Predict numbers `[M]`, or with `width` probabilities `[M, width]`."""
+    """Predict numbers `[M]`, or probabilities `[M, width]` if `width` is given."""
     labelled = ~np.isnan(target)
     target = target[labelled]
     values = np.unique(target)
@@ -89,7 +89,7 @@ def _fit(kind: Trees, train: np.ndarray, target: np.ndarray, others: np.ndarray,
 
 
 def _models(count: int) -> dict[tuple[Trees, bool], Callable[[], Any]]:
-    """Return makers of models of `count` training molecules, by kind and whether they classify."""
+    """Return factories of models for `count` training molecules, by kind and whether they classify."""
     from sklearn import ensemble  # slow to import
 
     forest = {"n_estimators": _TREES, "max_features": _SHARE, "n_jobs": available_cores(), "random_state": 0}
@@ -106,7 +106,7 @@ def _models(count: int) -> dict[tuple[Trees, bool], Callable[[], Any]]:
 
 
 def _one_thread(model: Any) -> Any:
-    """Let a forest add its trees up in their order: threads would round differently from call to call."""
+    """Make a forest add up its trees in order: with threads, rounding would differ from call to call."""
     if hasattr(model, "n_jobs"):
         model.n_jobs = 1
     return model

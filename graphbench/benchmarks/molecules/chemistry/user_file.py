@@ -1,4 +1,4 @@
-"""Read a user's file of molecules into a table: check every row, report all problems at once."""
+"""Read a user's file of molecules into a table; check every row and report all problems at once."""
 
 from __future__ import annotations
 
@@ -66,9 +66,9 @@ _NAMED = 8  # lines that a message names for each remark
 class FileRequest:
     """Options of `Molecules` for reading a file.
 
-    `targets` is `("penalized_logp",)` if that property is computed. `classes` is empty if the file has their numbers.
-    `missing` is None for the usual words alone, () for empty cells alone. Targets in `log10` must be above 0.
-    `scaffold` asks for Murcko scaffolds, `time_column` for the time of each molecule, of the form `time_format`.
+    `targets` is `("penalized_logp",)` if that property is computed. `classes` is empty if the file has class numbers.
+    `missing` is None for only the usual words, () for only empty cells. Targets in `log10` must be above 0. `scaffold`
+    requests Murcko scaffolds, `time_column` the time of each molecule, in the format `time_format`.
     """
 
     file: Path
@@ -91,19 +91,19 @@ class FileRequest:
 
     @property
     def computed(self) -> bool:
-        """True if the target is computed from the molecule instead of read."""
+        """Return whether the target is computed from the molecule instead of read."""
         return self.targets == (PENALIZED_LOGP,)
 
     @property
     def columns(self) -> list[str]:
-        """Columns to read beside the SMILES."""
+        """Return the columns to read in addition to the SMILES."""
         targets = () if self.computed else self.targets
         others = filter(None, (self.weight, self.id_column, self.split_column, self.time_column))
         return list(dict.fromkeys([*targets, *others, *self.beside.columns]))
 
     @property
     def numbers(self) -> list[str]:
-        """Columns that hold numbers."""
+        """Return the columns that contain numbers."""
         return [
             *(() if self.computed or self.classes else self.targets),
             *filter(None, (self.weight,)),
@@ -112,7 +112,7 @@ class FileRequest:
 
 
 def count_classes(task: TargetTask, num_classes: int | None, classes: list[str] | None) -> int | None:
-    """Return the number of classes; refuse names for another task, repeated ones, or another number of them."""
+    """Return the number of classes; refuse names for another task, repeated names, or a different number of names."""
     if classes is None:
         return num_classes
     if task != "classification":
@@ -125,7 +125,7 @@ def count_classes(task: TargetTask, num_classes: int | None, classes: list[str] 
 
 
 def check_targets(request: FileRequest, num_classes: int | None, metric: str | None) -> None:
-    """Refuse targets or a metric that do not fit the task."""
+    """Refuse targets or a metric that do not match the task."""
     targets, task = request.targets, request.task
     if request.log10 and (task != "regression" or request.computed or not set(request.log10) <= set(targets)):
         raise BadInput(
@@ -157,11 +157,11 @@ class UserMolecules:
     Args:
         table: features, `y`, `y_lower` and `y_upper` if the file has bounds, `weight` if requested, and the texts
             `smiles` and `id`.
-        scaffolds: of each molecule, if requested.
-        canonical: canonical SMILES of what the features show, of each molecule; equal for equal molecules.
-        split_labels: one of `SPLIT_WORDS`, or a fold number, of each molecule, if the file has a split column.
+        scaffolds: scaffold of each molecule, if requested.
+        canonical: canonical SMILES of what the features show for each molecule; equal for equal molecules.
+        split_labels: one of `SPLIT_WORDS` or a fold number for each molecule, if the file has a split column.
         left_out: rows of the file that cannot be used.
-        times: number that is larger for what is later, float64 `[M]`, and
+        times: number that is larger for later molecules, float64 `[M]`, and
         time_texts: its cell in the file, if the file has a column of times.
     """
 
@@ -180,7 +180,7 @@ def recipe_of(request: FileRequest) -> Recipe:
 
 
 def read_file_share(request: FileRequest, share: Share, kept: KeptParts, track: Track | None = None) -> int:
-    """Read a share of the molecules of a file for `read_user_file`; return the number of parts that are missing."""
+    """Read a share of the molecules of a file for `read_user_file`; return the number of missing parts."""
     smiles = read_rows(request.file, request.smiles_column, []).columns[request.smiles_column]
     return read_share(smiles, recipe_of(request), kept, share, track)
 
@@ -188,11 +188,11 @@ def read_file_share(request: FileRequest, share: Share, kept: KeptParts, track: 
 def read_user_file(request: FileRequest, track: Track | None = None, kept: KeptParts | None = None) -> UserMolecules:
     """Read and check a file of molecules.
 
-    The graphs of a large file stay on `kept` parts in the store; without them all are in memory.
+    The graphs of a large file stay in the `kept` parts in the store; without them all graphs are in memory.
 
     Raises:
-        BadInput: a problem with the file as a whole, or (with `on_error="stop"`) with any row; the message counts
-            the problems and names lines.
+        BadInput: there is a problem with the file as a whole, or (with `on_error="stop"`) with any row; the message
+            counts the problems and names lines.
     """
     rows = read_rows(request.file, request.smiles_column, request.columns)
     if request.computed and PENALIZED_LOGP in rows.header:
@@ -200,7 +200,7 @@ def read_user_file(request: FileRequest, track: Track | None = None, kept: KeptP
             f"{request.file}: the target {PENALIZED_LOGP!r} is computed, but the file has a column of that name too. "
             "Rename the column: one word cannot mean both."
         )
-    # Signs before commas: ">0,5" is a number with a decimal comma only behind its sign.
+    # Signs come before commas: ">0,5" is a number with a decimal comma only without its sign.
     signs = _take_signs(request, rows)
     points_for_commas(rows, request.numbers)
     if rows.notes:
@@ -233,13 +233,13 @@ def read_user_file(request: FileRequest, track: Track | None = None, kept: KeptP
 
 
 def read_split_labels(request: FileRequest) -> Sequence[str]:
-    """Read the split column of a file alone."""
+    """Read only the split column of a file."""
     assert request.split_column is not None
     return read_rows(request.file, request.smiles_column, [request.split_column]).columns[request.split_column]
 
 
 def _take_signs(request: FileRequest, rows: MoleculeRows) -> np.ndarray | None:
-    """Take the signs of bounds off the targets, in place, as `split_signs`; None where there are none."""
+    """Remove the signs of bounds from the targets in place, like `split_signs`; return None if there are none."""
     if request.computed or request.task != "regression":
         return None
     numbers, signs = split_signs({name: rows.columns[name] for name in request.targets})
@@ -269,14 +269,14 @@ def _not_positive(request: FileRequest, rows: MoleculeRows, y: np.ndarray) -> li
     for name in request.log10:
         column = y[:, request.targets.index(name)]
         for row in np.flatnonzero(column <= 0).tolist():
-            kind = f"target {name!r} is not above 0, so that it has no log10"
+            kind = f"target {name!r} is not above 0, so it has no log10"
             problems.append(RowProblem(kind, rows.lines[row], shorten(rows.columns[name][row])))
             column[row] = np.nan
     return problems
 
 
 def _mask_cells(rows: MoleculeRows, y: np.ndarray, problems: list[RowProblem]) -> list[RowProblem]:
-    """Warn of faulty cells in rows that have another target, which count as missing; return the other problems."""
+    """Warn about faulty cells in rows with another target, which count as missing; return the other problems."""
     with_target = {
         line for line, values in zip(rows.lines, y, strict=True) if y.shape[1] > 1 and np.isfinite(values).any()
     }
@@ -312,7 +312,7 @@ def _report(problems: list[RowProblem], rows: MoleculeRows, request: FileRequest
 
 
 def _log_remarks(arrays: MoleculeArrays, rows: MoleculeRows) -> None:
-    """Warn of what the features do not show, one line for each kind."""
+    """Warn about what the features do not show, one line for each kind."""
     lines: dict[str, list[int]] = {}
     for row, remark in arrays.remarks:
         for kind in remark.split("; "):
@@ -370,7 +370,7 @@ def _collect(
 def _log_repeats(
     molecules: UserMolecules, targets: np.ndarray, smiles: Sequence[str], lines: Sequence[int], rows: MoleculeRows
 ) -> None:
-    """Log which molecules are repeated, as a warning if that can harm."""
+    """Log which molecules are repeated, as a warning if this can be harmful."""
     repeats = find_repeats(molecules.canonical, targets)
     if not repeats.rows:
         return

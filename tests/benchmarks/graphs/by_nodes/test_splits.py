@@ -160,7 +160,7 @@ def test_a_label_that_is_missing(tmp_path):
     assert (data.spec.target_names, known) == (("1", "3"), [0] * 4 + [1] * 3)
     data, known = labels([-1, 1] * 5)
     assert (data.spec.target_names, known) == (("-1", "1"), [0] * 5 + [1] * 5), "a class of its own"
-    with pytest.raises(BadInput, match=r"node 1: the target y 0.5 is no class number"):
+    with pytest.raises(BadInput, match=r"node 1: the target y 0.5 is not a class"):
         labels([0.0, 0.5, 1.0, nan], task="node-classification")
     with pytest.raises(BadInput, match="y is missing everywhere"):
         labels([nan] * 5, task="node-regression")

@@ -101,7 +101,7 @@ def test_a_source_that_lacks_a_column_is_named(opened, saved):
 
 def test_a_source_with_a_split_of_its_own_is_refused(opened):
     lists = {"train": make_graphs(10), "test": make_graphs(5)}
-    with pytest.raises(BadInput, match="split of its own"):
+    with pytest.raises(BadInput, match="its own split"):
         opened(make_graphs(20), test_source=lists)
 
 

@@ -133,10 +133,10 @@ def torn(frame):
 @pytest.mark.parametrize(
     ("changed", "change", "reason"),
     [
-        ("nodes", torn, r"nodes\.csv: rows of graph g0 stand apart \(lines 2 and {last}\)"),
-        ("edges", torn, r"edges\.csv: rows of graph g0 stand apart \(lines 2 and {last}\)"),
-        ("edges", backwards, r"edges\.csv: graph g10 \(line \d+\) stands in another order than in graphs\.csv"),
-        ("links", backwards, r"links\.csv: graph g9 \(line 3\) stands in another order than in graphs\.csv"),
+        ("nodes", torn, r"nodes\.csv: rows of graph g0 are apart \(lines 2 and {last}\)"),
+        ("edges", torn, r"edges\.csv: rows of graph g0 are apart \(lines 2 and {last}\)"),
+        ("edges", backwards, r"edges\.csv: graph g10 \(line \d+\) is in another order than in graphs\.csv"),
+        ("links", backwards, r"links\.csv: graph g9 \(line 3\) is in another order than in graphs\.csv"),
     ],
 )
 def test_tables_in_another_order_are_read_whole(tmp_path, caplog, changed, change, reason):
@@ -313,14 +313,14 @@ def test_grouped_tables(tmp_path, rows, form):
 @pytest.mark.parametrize(
     ("graphs", "reason"),
     [
-        ({"nodes": "aabba", "edges": "a"}, r"^nodes\.csv: rows of graph a stand apart \(lines 2 and 6\)$"),
-        ({"nodes": "aabb", "edges": "aba"}, r"^edges\.csv: rows of graph a stand apart \(lines 2 and 4\)$"),
-        ({"graphs": "abc", "nodes": "aabcb"}, r"^nodes\.csv: rows of graph b stand apart \(lines 4 and 6\)$"),
+        ({"nodes": "aabba", "edges": "a"}, r"^nodes\.csv: rows of graph a are apart \(lines 2 and 6\)$"),
+        ({"nodes": "aabb", "edges": "aba"}, r"^edges\.csv: rows of graph a are apart \(lines 2 and 4\)$"),
+        ({"graphs": "abc", "nodes": "aabcb"}, r"^nodes\.csv: rows of graph b are apart \(lines 4 and 6\)$"),
         (
             {"graphs": "abc", "nodes": "abc", "edges": "acb"},
-            r"^edges\.csv: graph b \(line 4\) stands in another order than in graphs\.csv$",
+            r"^edges\.csv: graph b \(line 4\) is in another order than in graphs\.csv$",
         ),
-        ({"nodes": "abc", "edges": "ba"}, r"^edges\.csv: graph a \(line 3\) stands in another order than in nodes"),
+        ({"nodes": "abc", "edges": "ba"}, r"^edges\.csv: graph a \(line 3\) is in another order than in nodes"),
     ],
 )
 def test_others_are_read_whole(tmp_path, rows, graphs, reason):
