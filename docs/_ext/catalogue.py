@@ -68,7 +68,7 @@ def benchmarks(drawn: Collection[str] = ()) -> str:
         told = (picture, record.summary, *facts[:3], number, reached.get(name, "-"), *facts[3:])
         rows.append((entry(record), *told))
     head = (
-        "name", "a graph", "what it is", "task", "metric", "graphs", "recipes", "expected", "needs a network",
+        "name", "a graph", "description", "task", "metric", "graphs", "recipes", "expected", "needs a network",
         "licence",
     )  # fmt: skip
     return table(head, rows)
@@ -94,7 +94,7 @@ def classes(group: registry.Group) -> str:
     """Every class of a group, with the package that registers it."""
     records = sorted(registry.records(group).items())
     return table(
-        ("name", "what it is", "package"),
+        ("name", "description", "package"),
         [(entry(record), record.summary, f"`{record.distribution}`") for _, record in records],
     )
 
@@ -106,7 +106,7 @@ def architectures() -> str:
         found = sorted({facts.benchmark for _, facts in recipes() if facts.model == name and facts.benchmark})
         links = ", ".join(f"[{benchmark}](configurations.md#{benchmark.lower()})" for benchmark in found)
         rows.append((entry(record), record.summary, links or "-", f"`{record.distribution}`"))
-    return table(("name", "what it is", "recipes for", "package"), rows)
+    return table(("name", "description", "recipes for", "package"), rows)
 
 
 def tasks() -> str:
@@ -117,7 +117,7 @@ def tasks() -> str:
     ]
     own = sorted(registry.records("tasks").items())
     rows += [(entry(record), record.summary, "-", f"`{record.distribution}`") for _, record in own]
-    return table(("name", "what it is", "losses", "package"), rows)
+    return table(("name", "description", "losses", "package"), rows)
 
 
 def score(expected: Expected) -> str:
@@ -137,7 +137,7 @@ def configuration_tables() -> str:
             for one, facts in recipes()
             if facts.benchmark == benchmark
         ]
-        head = ("name", "what it is", "architecture", "expected")
+        head = ("name", "description", "architecture", "expected")
         sections.append(f"## {benchmark or 'Settings without data'}\n\n{table(head, rows)}")
     return "\n\n".join(sections)
 
@@ -151,46 +151,46 @@ def source(configuration: configurations.Configuration) -> str:
 
 #: What stands above a table of classes of a group; others have their own pages below.
 ABOVE: dict[str, str] = {
-    "encodings": "What is computed once for every graph, and the encoders that learn from it.",
-    "callbacks": "`graphbench fit --trainer.callbacks+=NAME` adds one; those of Lightning are taken by name, too.",
+    "encodings": "Encodings are computed once for every graph; positional encoders learn from them.",
+    "callbacks": "`graphbench fit --trainer.callbacks+=NAME` adds one; Lightning's callbacks also work by name.",
 }
 PAGES: dict[str, tuple[str, str, Any]] = {
     "architectures": (
         "Architectures",
-        "`graphbench fit --model.architecture NAME` takes one; `--model.architecture.help NAME` helps.",
+        "`graphbench fit --model.architecture NAME` selects one; `--model.architecture.help NAME` lists its options.",
         architectures,
     ),
     "benchmarks": (
         "Benchmarks",
-        "`graphbench fit --data NAME` takes one; `--data.help NAME` lists its options. A graph is drawn where it is "
-        "generated in a moment, with some of the edges where it is dense; `expected` is the best score that a recipe "
-        "names, by whose word.",
+        "`graphbench fit --data NAME` selects one; `--data.help NAME` lists its options. A graph is drawn if it can be "
+        "generated quickly, with some of the edges if it is dense; `expected` is the best score that a recipe names, "
+        "with its source.",
         partial(benchmarks, thumbnails.names()),
     ),
     "tasks": ("Tasks", "A benchmark names one; it gives a model its head, loss and metrics.", tasks),
     "configurations": (
         "Configurations",
-        "`graphbench fit --config NAME` trains one, `graphbench config NAME` prints it. They stand by benchmark.",
+        "`graphbench fit --config NAME` trains one, `graphbench config NAME` prints it. One table per benchmark.",
         configuration_tables,
     ),
     "zoo": (
         "Model zoo",
-        "Every training on record: test score over its seeds, length, size, and optimizer steps a second on the "
-        "processor that it ran on. `whole length` says whether it was as long as its source trained. A click on a "
-        "heading sorts. `graphbench fit --config RECIPE` trains one; recipes without a record stand among the "
+        "Every recorded training: test score over its seeds, length, size, and optimizer steps per second on the CPU "
+        "that it ran on. `whole length` says whether it was as long as in its source. Click on a heading to sort. "
+        "`graphbench fit --config RECIPE` trains one; recipes without a record are among the "
         "[configurations](configurations.md).",
         partial(zoo.page, table),
     ),
     "commands": (
         "Options of the commands",
-        "What `graphbench COMMAND --help` prints; [](../commands.md) shows the commands in use.",
+        "The output of `graphbench COMMAND --help`; [](../commands.md) shows the commands in use.",
         command_help.page,
     ),
     "speed": (
         "Speed",
-        "`make speed` prints these rows anew; `python speed/compare.py BEFORE.json NOW.json` says what got slower. "
-        "Both sides of a row take turns on one machine. A ratio is the median over rounds of the contender's seconds "
-        "over the other's: below 1 the contender is faster. Seconds are medians and belong to that machine alone.",
+        "`make speed` measures these rows again; `python speed/compare.py BEFORE.json NOW.json` shows what got slower. "
+        "Both sides of a row alternate on one machine. A ratio is the median over rounds of the contender's seconds "
+        "over the other's: below 1 the contender is faster. Seconds are medians and apply only to that machine.",
         partial(speed_tables.page, table),
     ),
 }

@@ -12,28 +12,28 @@ import graphbench
 RESULTS = Path(graphbench.__file__).parents[1] / "speed" / "results"
 #: Script -> what its rows hold against what.
 ABOUT = {
-    "gps_throughput": "Training steps of GPS beside stacks of PyG's `GPSConv` and of GraphGPS's layer; batches by size "
-    "are their best arrangement.",
-    "architectures": "Training steps on molecules beside the same mathematics in plain PyG and torch, same weights.",
-    "kernels": "Kernels beside the plain forms of the same operations: whole steps of training, then each by itself.",
-    "nested": "An encoder over graphs of different sizes beside `nn.TransformerEncoder` with padding and a mask, with "
-    "nested tensors, and beside jagged tensors, same weights.",
-    "dropout": "Dropout, forward and backward, beside torch's.",
-    "large_graph": "Epochs on one generated graph of a tenth of ogbn-arxiv's size beside the loop of PyG's examples.",
-    "data_path": "Seconds until the loader has a batch, beside PyG's and that of Hugging Face's `datasets`.",
-    "encodings": "Positional encodings of whole tables of graphs beside PyG, SciPy and NumPy.",
-    "sparse_flow": "Sparse-flow attention, forward and backward, beside softmax attention and 20 steps of the paper's "
+    "gps_throughput": "Training steps of GPS against stacks of PyG's `GPSConv` and of GraphGPS's layer; batches by "
+    "size are their best arrangement.",
+    "architectures": "Training steps on molecules against the same mathematics in plain PyG and torch, same weights.",
+    "kernels": "Kernels against the plain forms of the same operations: whole training steps, then each separately.",
+    "nested": "An encoder over graphs of different sizes against `nn.TransformerEncoder` with padding and a mask, with "
+    "nested tensors, and against jagged tensors, same weights.",
+    "dropout": "Dropout, forward and backward, against torch's.",
+    "large_graph": "Epochs on one generated graph of a tenth of ogbn-arxiv's size against the loop of PyG's examples.",
+    "data_path": "Seconds until the loader has a batch, against PyG's loader and that of Hugging Face's `datasets`.",
+    "encodings": "Positional encodings of whole tables of graphs against PyG, SciPy and NumPy.",
+    "sparse_flow": "Sparse-flow attention, forward and backward, against softmax attention and 20 steps of the paper's "
     "iteration.",
-    "sft_attention": "SFT beside PyTorch's encoder layer, 1,024 tokens, k of them sampled.",
-    "deepgraph": "DeepGraph's training step beside plain forms of the same mathematics.",
-    "allocator": "`--allocator keep` beside the allocator as the system starts it.",
+    "sft_attention": "SFT against PyTorch's encoder layer, 1,024 tokens, k of them sampled.",
+    "deepgraph": "DeepGraph's training step against plain forms of the same mathematics.",
+    "allocator": "`--allocator keep` against the system's default allocator.",
     "scaling": "The same work on each of two processes; 1 would be a second process that costs nothing. Then GPS and "
     "the stack of PyG's `GPSConv`, both on two processes.",
-    "start_up": "Commands, and the first training step of the quickstart, beside importing torch, Lightning and PyG.",
-    "growth": "A training step of twice the size over one of half of it: 2 is linear growth, 4 quadratic.",
-    "roofline": "A training step over the least time that the machine's rates of arithmetic and of memory allow its "
-    "operations (`speed/roofline.py`).",
-    "limit": "A training step over the bare products of matrices that it is made of; 1 would do nothing else.",
+    "start_up": "Commands, and the first training step of the quickstart, against importing torch, Lightning and PyG.",
+    "growth": "A training step over one of half the size: 2 is linear growth, 4 quadratic.",
+    "roofline": "A training step over the minimum time of its operations at the machine's arithmetic and memory rates "
+    "(`speed/roofline.py`).",
+    "limit": "A training step over its bare matrix products; 1 would mean that it does nothing else.",
 }
 #: Scripts whose rows say how far from an ideal, not how far from a peer.
 IDEALS = ("limit", "roofline", "scaling", "allocator", "growth", "start_up")
@@ -85,7 +85,7 @@ def growth(table: Any) -> Iterator[str]:
         content = json.loads(path.read_text(encoding="utf-8"))
         told = ", ".join(f"{key} {value}" for key, value in content["provenance"].items() if value)
         about = (
-            "`python speed/growth.py`: exponents with which a training step of every architecture grows where one "
+            "`python speed/growth.py`: exponents with which a training step of every architecture grows if one "
             "quantity is doubled, beside those that the formula in its docstring allows."
         )
         rows = [

@@ -85,7 +85,7 @@ def test_all_of_aqsoldb(label, name, models):
 
 @pytest.mark.parametrize(("data", "splits"), [("FreeSolv", 3), ("ESOL", 2), ("BBBP", 3)])
 def test_further_sets(data, splits):
-    (cells,) = [cells for name, cells in table("\nFurther sets", "test error").items() if name.startswith(data)]
+    (cells,) = [cells for name, cells in table("\nOther data sets", "test error").items() if name.startswith(data)]
     for model, cell in zip(["gentle", "chemprop", "random forest", "gradient boosting"], cells[1:], strict=True):
         found = [row for row in rows("further_sets") if (row["set"], row["model"]) == (data, model)]
         found = [row for row in found if int(row["split"][-1]) < (1 if "split 0" in cell else splits)]
@@ -105,6 +105,6 @@ def test_further_sets(data, splits):
 )
 def test_ways_to_go_on(label, model):
     columns = [("AqSolDB", "100"), ("AqSolDB", "300"), ("AqSolDB", "800"), ("FreeSolv", "513"), ("BBBP", "1631")]
-    cells = table("### How the configuration goes on", "validation error")[label]
+    cells = table("### How the configuration fine-tunes", "validation error")[label]
     for (data, size), cell in zip(columns, cells, strict=True):
         assert not cell or cell == f"{mean('schedules', [model], 'val', set=data, size=size):.3f}"
