@@ -99,7 +99,7 @@ class RunFolder:
         if "LOCAL_RANK" in os.environ and _FOLDER_VARIABLE in os.environ:
             return cls(Path(os.environ[_FOLDER_VARIABLE]))
         if int(os.environ.get("WORLD_SIZE", 1)) > 1 and "LOCAL_RANK" in os.environ:
-            raise BadInput("Name the folder with --run: several processes could not agree on one made up by the clock.")
+            raise BadInput("Name the folder with --run: several processes could not agree on one named after the time.")
         stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
         name = f"{benchmark}-{architecture}-{stamp}".lower()
         for number in itertools.count(1):  # another run may have started in the same second
