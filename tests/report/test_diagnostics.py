@@ -200,7 +200,7 @@ def test_what_cannot_be_embedded_is_named(folder):
     assert section.panels == []
     assert [note.split(": ")[-1] for note in section.notes] == [
         "it is no PNG file.",
-        "it has 2.0 MB, more than the 2 MB that are embedded.",
+        "it has 2.0 MB, more than the 2 MB allowed.",
     ]
 
 
