@@ -1,6 +1,6 @@
 """Draw small figures as inline SVG with the page's colours, and collect them in panels and sections.
 
-Series differ in colour (Okabe and Ito's palette, safe for color blindness), line style and marker, so no figure relies
+Series differ in colour (Okabe and Ito's palette, safe for any colour vision), line style and marker; no figure relies
 only on colour. Text stays text.
 """
 
