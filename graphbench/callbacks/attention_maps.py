@@ -46,7 +46,7 @@ class AttentionMaps(pl.Callback):
 
     For each graph there are two files in `diagnostics/attention_maps/` of the run, and the same figures in the run's
     tracker (TensorBoard, W&B, MLflow): matrices with the entropy, share of zeros and row sum of every head, and
-    drawings whose nodes and edges are colored by the attention they get. RDKit depicts molecules from the benchmark's
+    drawings whose nodes and edges are coloured by the attention they get. RDKit depicts molecules from the benchmark's
     SMILES; other graphs are laid out by their coordinates or by graph distances. A test or prediction draws its model.
 
     Only the first process computes and draws; the others do not wait for it. It runs in evaluation mode without
