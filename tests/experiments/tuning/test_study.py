@@ -157,7 +157,7 @@ def test_another_space_or_configuration_is_refused_by_name(study):
 def test_folders_that_hold_something_else_are_refused(study, tmp_path):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "config.yaml").touch()
-    with pytest.raises(BadInput, match="holds a run of a fit"):
+    with pytest.raises(BadInput, match="has the run of a fit"):
         study(tmp_path / "run")
     (tmp_path / "study").mkdir()
     (tmp_path / "study" / "study.journal").write_text("no journal\n" * 100)
