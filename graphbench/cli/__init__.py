@@ -104,7 +104,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     except KeyboardInterrupt:  # outside of the main thread's handlers
         return 128 + signal.SIGINT
-    except BrokenPipeError:  # the reader, such as `head`, ended; exiting must not flush to it
+    except BrokenPipeError:  # the reader, such as `head`, exited; exiting must not flush to it
         _drop_output()
         return 1
     except (MemoryError, RuntimeError) as error:

@@ -170,7 +170,7 @@ def _check_name(option: str, slot: str, value: str) -> None:
     )
     if slot == "data":
         text += (
-            f" Data of your own are named beside it: --data Molecules --data.file {value}, or for other graphs "
+            f" Your own data have separate options: --data Molecules --data.file {value}, or for other graphs "
             f"--data Graphs --data.source {value}."
         )
     raise BadInput(text)

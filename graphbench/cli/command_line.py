@@ -356,7 +356,7 @@ def _options_of_class(slot: str, value: Mapping[str, Any]) -> Iterator[tuple[str
     if has_class and beside:
         example = f"{{class_path: {value['class_path']}, init_args: {{{beside[0]}: ...}}}}"
         raise BadInput(
-            f"{slot}: {', '.join(beside)} must stand below init_args, since class_path is there: {slot}: {example}."
+            f"{slot}: {', '.join(beside)} must be below init_args, since class_path is given: {slot}: {example}."
         )
     arguments = value.get("init_args") or {}
     for option in (*beside, *(arguments if isinstance(arguments, Mapping) else ())):

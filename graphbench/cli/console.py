@@ -33,7 +33,7 @@ _NOISE = (
     ".*Experiment logs directory.*",
     ".*You are using `weights_only=.*",
     ".*loading a checkpoint outside the 'fit' stage.*",  # its weights are the averages, which is what is scored
-    ".*The `srun` command is available on your system but is not used.*",  # right on login nodes and in launched jobs
+    ".*The `srun` command is available on your system but is not used.*",  # right on login nodes, and in launched jobs
     "\\s*Unable to serialize instance",  # `GraphbenchCLI.resolved_config` writes the value, or raises an error
     ".*`isinstance\\(treespec, LeafSpec\\)` is deprecated.*",  # Lightning 2.6 on torch 2.13
 )

@@ -81,7 +81,7 @@ OWN: dict[str, dict[str, str]] = {
         "interval": "coverage, such as 0.9, of intervals (or sets of classes) from the validation split",
         "interval_by": "what they depend on: distance (to training), spread (of runs), class; distance,spread for both",
         "calibrate": "scale probabilities by a temperature fitted on the validation split",
-        "output": "file to write: .csv or .parquet; beside --input also - for CSV on standard output, or DIR/ for a "
+        "output": "file to write: .csv or .parquet; with --input also - for CSV on standard output, or DIR/ for a "
         "folder of Parquet parts",
         "part": "share of the parts of --output DIR/ to write, as 3/8; auto: that of a SLURM array, torchrun or srun",
         "part_rows": f"rows of --input in each part of --output DIR/ (default {PART_ROWS:,})",

@@ -138,7 +138,7 @@ def name_starter() -> None:
 
 
 def keep_folder_out() -> None:
-    """Keep processes that a `graphbench` on the PATH starts from importing out of the current folder, as it does not.
+    """Keep processes started by a `graphbench` on the PATH from importing modules of the current folder.
 
     `python -m` and the processes of `multiprocessing` look there first, before the standard library: the trainings of a
     sweep would run a `numpy.py` in the folder of a run that someone sent. Python before 3.11 ignores the variable.

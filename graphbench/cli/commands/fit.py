@@ -122,7 +122,7 @@ def _rank() -> int:
 
 
 def _new_folder(name: str | None) -> RunFolder | None:
-    """Return the named folder unless it holds a run, which has a checkpoint; None to make one up."""
+    """Return the named folder unless it contains a run with a checkpoint; None to generate one."""
     if name is None:
         return None
     run = RunFolder(folder_to_write("--run", name))

@@ -27,7 +27,7 @@ from graphbench.runs.environment import describe_kernels
 #: Width in columns of tables that go to a file or a pipe.
 _WIDTH, _CONFIG_WIDTH = 200, 240
 DISTRIBUTION = "graphbench-lightning"
-#: Shown beside it, as scores depend on them.
+#: Shown next to it, since scores depend on them.
 _BELOW = ("torch", "pytorch-lightning", "torch-geometric")
 
 _GENERATED = "*"  # marks sizes of graphs that graphbench generates
