@@ -175,7 +175,7 @@ def _name(holder: Path) -> None:
 
 
 def _acquire(folder: Path, prefix: str, shown: Path, work: str) -> BaseFileLock:
-    """Acquire the lock `PREFIX.lock` in a folder; its owner stands in `PREFIX.holder`."""
+    """Acquire the lock `PREFIX.lock` in a folder; `PREFIX.holder` names its owner."""
     path, holder = folder / f"{prefix}{_LOCK}", folder / f"{prefix}{_HOLDER}"
     try:
         return acquire_lock(path, timeout=0)
