@@ -97,7 +97,7 @@ class DiagnosticTable:
             log_table(trainer, self.name, self.rows(trainer))
 
     def log(self, trainer: pl.Trainer, values: Mapping[str, float]) -> None:
-        """Send numbers to every logger as `NAME/KEY`, together with those that the last step logged."""
+        """Send numbers to every logger as `NAME/KEY`, at the last logged step."""
         self._send(trainer, trainer.loggers, values)
 
     def log_layers(self, trainer: pl.Trainer, rows: Iterable[Mapping[str, Any]], draw: bool) -> None:

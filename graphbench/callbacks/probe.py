@@ -239,7 +239,7 @@ class ProbeCallback(pl.Callback):
     #: Measures whose values for single graphs TensorBoard shows as histograms.
     histograms: ClassVar[tuple[str, ...]] = ()
     #: What a model must have to be measured.
-    needs: ClassVar[str] = "attention layer that can be looked at"
+    needs: ClassVar[str] = "attention layer that can be inspected"
     #: Measures with this in their names stay in the table.
     unlogged: ClassVar[str] = "_head"
 
