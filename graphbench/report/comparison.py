@@ -168,7 +168,7 @@ def across_section(tables: Sequence[ResultTable]) -> Section | None:
     for number, p, corrected in zip(others, p_values, holm(p_values), strict=True):
         after = f"; after Holm {show_p(corrected)}" if len(others) > 1 else ""
         section.notes.append(
-            f"{models[number]} beside {models[best]}: Wilcoxon's signed-rank test over benchmarks {show_p(p)}{after}."
+            f"{models[number]} and {models[best]}: Wilcoxon's signed-rank test over benchmarks {show_p(p)}{after}."
         )
     return section
 

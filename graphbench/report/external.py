@@ -46,7 +46,7 @@ def external_section(runs: Sequence[Run], name: str) -> Section | None:
     metrics = [metric for metric in dict.fromkeys(names) if metric]
     section = Section(
         name,
-        "Labelled files beside the splits",
+        "Labelled files outside the splits",
         "Every labelled row of a file, scored by graphbench test --input; no split contains it, and the results "
         "above do not include it. Baselines are fitted on the training part.",
         lines=[["file", "model", "rows scored", *metrics]],

@@ -224,15 +224,15 @@ def _sentence(answer: Answer, table: ResultTable, tests: Mapping[str, Comparison
     text = f"{model.label}: {quantity.heading} {model.show(quantity)}."
     if not tests:
         return f"{text} Testing differences needs two seeds."
-    groups: dict[str, list[str]] = {"better": [], "worse": [], "not told apart": []}
+    groups: dict[str, list[str]] = {"better": [], "worse": [], "not distinguished": []}
     for label, test in tests.items():
         sure = test.holm < _SURE
         worse = (test.difference > 0) != bool(table.higher_is_better)
-        groups[("worse" if worse else "better") if sure else "not told apart"].append(label)
+        groups[("worse" if worse else "better") if sure else "not distinguished"].append(label)
     words = "; ".join(f"{what}: {', '.join(labels)}" for what, labels in groups.items() if labels)
     counts = sorted({test.pairs for test in tests.values()})
     pairs = f"n = {counts[0]}" + (f" to {counts[-1]}, see its row" if len(counts) > 1 else "")
-    return f"{text} Beside it (p < {_SURE} after Holm, {pairs}) {words}."
+    return f"{text} Compared with it (p < {_SURE} after Holm, {pairs}) {words}."
 
 
 def _by_depth(answer: Answer, groups: Mapping[str, Group], table: ResultTable, name: str) -> list[Panel]:
