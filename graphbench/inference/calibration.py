@@ -164,7 +164,7 @@ def _most_likely(log_probability: np.ndarray, truth: np.ndarray) -> float:
         )
     if slope(_SHARPEST) <= 1e-12:  # rounding
         raise BadInput(
-            "--calibrate: every row of the validation split is predicted right, so that no temperature is too small. "
+            "--calibrate: every row of the validation split is predicted correctly, so no temperature is too small. "
             "Calibrate on a larger validation split."
         )
     # In the logarithm, since temperatures differ by factors.
