@@ -100,7 +100,7 @@ class Cell:
     way: str  # one of `WAYS`
     what: str = ""  # the reason of a closed way, or the option, field or script
     recipe: tuple[str, ...] = ()  # configurations, first to last
-    options: tuple[str, ...] = ()  # further options of `graphbench fit`
+    options: tuple[str, ...] = ()  # additional options of `graphbench fit`
     after: tuple[str, ...] = ()  # configurations of a training from whose best weights this one starts
     starts: int = 1  # number of initial weights, of which the best after one epoch are trained
     metric: str = ""  # logged name of the score

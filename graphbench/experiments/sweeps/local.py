@@ -115,7 +115,7 @@ def _diverged(training: Training, output: Path) -> Failure | None:
     score = stored["test"].get(f"test/{stored['metric']}")
     if isinstance(score, (int, float)) and math.isfinite(score):
         return None
-    return Failure(training, f"it diverged: test {stored['metric']} is no number")
+    return Failure(training, f"it diverged: test {stored['metric']} is not a number")
 
 
 def _last_line(path: Path | None) -> str:

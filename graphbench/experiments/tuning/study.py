@@ -217,7 +217,7 @@ class Study:
             if begun.pruned:
                 self._study.tell(begun.trial, state=TrialState.PRUNED)
             elif score is None or not math.isfinite(score):
-                begun.trial.set_user_attr("problem", problem or f"{self.metric} is no number")
+                begun.trial.set_user_attr("problem", problem or f"{self.metric} is not a number")
                 self._study.tell(begun.trial, state=TrialState.FAIL)
             else:
                 self._study.tell(begun.trial, score)

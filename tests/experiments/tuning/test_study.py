@@ -140,7 +140,7 @@ def test_failed_and_pruned_trials_are_never_the_best(study):
     one.finish(one.next(4), 0.3)
     assert one.best().number == 3
     assert [trial.state.name for trial in one.trials()] == ["FAIL", "FAIL", "PRUNED", "COMPLETE"]
-    assert [trial.user_attrs.get("problem") for trial in one.trials()[:2]] == ["it broke", "val/MAE is no number"]
+    assert [trial.user_attrs.get("problem") for trial in one.trials()[:2]] == ["it broke", "val/MAE is not a number"]
     assert one.importances() == {}
 
 
