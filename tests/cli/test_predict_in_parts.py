@@ -90,7 +90,7 @@ def test_shares_and_a_crash_give_the_same_bits(finished_run, long_file, tmp_path
     assert command("torn") == 130
     monkeypatch.setattr(PartsFolder, "_commit", commit)
     assert command("torn") == 1
-    assert "1 parts of this share are there. Go on with --if-exists resume" in capsys.readouterr().err
+    assert "1 parts of this share exist. Continue with --if-exists resume" in capsys.readouterr().err
     assert command("torn", "--if-exists", "resume", "--calibrate") == 1
     read.clear()
     for rank in (1, 0):

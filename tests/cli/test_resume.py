@@ -66,7 +66,7 @@ def test_another_model_is_refused_and_the_run_stays_as_it_is(finished_run, capsy
     larger = ["--model.architecture.init_args.hidden_dim", "32", "--trainer.max_epochs", "5"]
     assert main(["fit", "--resume", str(finished_run), *larger]) == 1
     said = capsys.readouterr().err.strip().splitlines()[-1]
-    assert "--resume: model.architecture.hidden_dim is 32 instead of 16, but a run goes on as the model" in said
+    assert "--resume: model.architecture.hidden_dim is 32 instead of 16, but a run continues as the model" in said
     assert {name: (finished_run / name).read_bytes() for name in before} == before
 
 

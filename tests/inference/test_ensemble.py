@@ -96,7 +96,7 @@ def test_a_graph_that_one_encoding_fails_on_is_a_problem_of_its_row(monkeypatch)
 
 
 def test_what_is_no_member_is_refused():
-    with pytest.raises(BadInput, match=r"made of what `graphbench.load` returns, but got str"):
+    with pytest.raises(BadInput, match=r"must come from `graphbench.load`, but got str"):
         Ensemble(["runs/mine"])
 
 
