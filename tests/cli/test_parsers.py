@@ -35,7 +35,7 @@ MISTAKES = {
     # one that is missing
     "export": ["graphbench export needs --run (folder of a finished fit) and --output (folder to write)."],
     "export --run x": ["graphbench export needs --output (folder to write)."],
-    "push": ["graphbench push needs FOLDER (a run, or", "and hf:OWNER/NAME (where to"],
+    "push": ["graphbench push needs FOLDER (a run, or", "and hf:OWNER/NAME (target"],
     "tune --config gps/zinc": ["graphbench tune needs --space (", "and --run (folder of the study)."],
     "sweep --config gps/zinc": ["graphbench sweep needs --output (folder of the sweep"],
     "report": ["graphbench report needs RUN (folder of a run"],

@@ -111,7 +111,7 @@ def test_a_broken_file_is_a_sentence(make_run, name, text, told):
 def test_times_and_sizes_below_zero_are_left_out_and_said(make_run, tmp_path):
     folder = make_run("a", results={"fit_seconds": -5.0, "peak_memory_mb": -1, "parameters": 7})
     run = load_run(folder, "a")
-    assert [problem for problem in run.problems if "cannot be" in problem] == [
+    assert [problem for problem in run.problems if "impossible" in problem] == [
         "results.json: fit_seconds is -5, which is impossible; it is skipped.",
         "results.json: peak_memory_mb is -1, which is impossible; it is skipped.",
     ]
