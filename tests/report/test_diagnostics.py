@@ -199,7 +199,7 @@ def test_what_cannot_be_embedded_is_named(folder):
     section = picture_section([load_run(folder, "a")], "p")
     assert section.panels == []
     assert [note.split(": ")[-1] for note in section.notes] == [
-        "it is no PNG file.",
+        "it is not a PNG file.",
         "it has 2.0 MB, more than the 2 MB allowed.",
     ]
 
