@@ -205,7 +205,11 @@ BAD = {
         ["--trainer.devices=2"],
         "--trainer.devices is 2: a trial runs on one device",
     ),
-    "resume": (f"{DIM}: {{values: [4]}}", ["--resume", "x"], "graphbench tune takes no --resume: the same command"),
+    "resume": (
+        f"{DIM}: {{values: [4]}}",
+        ["--resume", "x"],
+        "graphbench tune does not accept --resume: the same command",
+    ),
 }
 
 

@@ -68,10 +68,10 @@ def test_two_studies_in_one_database_do_not_meet(study, tmp_path):
 def test_a_study_goes_on_where_it_lies(study, tmp_path):
     url = f"sqlite:///{tmp_path}/all.db"
     study("a", url)
-    with pytest.raises(BadInput, match=r"begun with --storage sqlite:///"):
+    with pytest.raises(BadInput, match=r"started with --storage sqlite:///"):
         study("a")
     study("b")
-    with pytest.raises(BadInput, match="begun without --storage"):
+    with pytest.raises(BadInput, match="started without --storage"):
         study("b", url)
 
 
