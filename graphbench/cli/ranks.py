@@ -168,7 +168,7 @@ class OrderlyStop(pl.Callback):
         self.compare(trainer)
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Note that all checkpoints are written."""
+        """Record that all checkpoints are written."""
         self._signals.waiting = False
 
 

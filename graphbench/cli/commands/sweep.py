@@ -65,7 +65,7 @@ def sweep(arguments: Sequence[str]) -> int:
     if options.only is not None:
         check_range("--only", options.only, at_least=0, below=len(trainings), whole=True)
         trainings = [trainings[options.only]]
-    # Only now, since a benchmark's folds are known once it is built; with `--only`, build just that training's.
+    # Only now, since a benchmark's folds are known once it is built; with `--only`, build only that training's.
     plan = _with_folds(plan, options, {variant.name: variant for variant, _ in trainings}, output)
     names = {training.name for _, training in trainings}
     trainings = [
