@@ -17,27 +17,27 @@ from graphbench.errors import BadInput
 
 
 class AttentionCapacity(ProbeCallback):
-    """Attention capacity (DeepGraph) and where it is lost, by layer, on probe graphs, before training and after epochs.
+    """Measure attention capacity (DeepGraph) by layer on probe graphs, before training and after epochs.
 
-    Capacity over the Frobenius norm of the values, of all heads together and of each, and of substructure tokens where
-    a model has them; the upper bound of the paper's theorems with its factors alpha, lambda and gamma; entropy, share
-    of zeros and row sums of the attention matrices. See `graphbench.diagnostics.summary` for every measure.
+    Capacity over the Frobenius norm of the values, of all heads together and of each, and of substructure tokens if a
+    model has them; the upper bound of the paper's theorems with its factors alpha, lambda and gamma; entropy, share of
+    zeros and row sums of the attention matrices. See `graphbench.diagnostics.summary` for every measure.
 
-    The substructures are found anew on the probe graphs, whatever the model itself reads, so that all models of a
-    comparison are measured with one vocabulary.
+    The substructures are searched again on the probe graphs, whatever the model itself reads, so that all models of a
+    comparison are measured with the same vocabulary.
 
-    Writes `diagnostics/attention_capacity.csv` and logs `attention_capacity/MEASURE/layer_L`; TensorBoard gets a
-    picture of layers by epochs for each measure, drawn after 1, 2, 4, 8, ... looks and the last, and histograms of
-    capacity and entropy over the probe graphs.
+    It writes `diagnostics/attention_capacity.csv` and logs `attention_capacity/MEASURE/layer_L`. TensorBoard gets a
+    figure of layers by epochs for each measure, drawn after 1, 2, 4, 8, ... measurements and the last, and histograms
+    of capacity and entropy over the probe graphs.
 
     Args:
         substructures: a `Substructures` encoding, or another one with its fields `member_node` and
-            `member_substructure`; by default DeepGraph's vocabulary for molecules, cut to 200 matches per graph and
-            pattern, since capacity costs the square of their number.
-        num_graphs: probe graphs in all, dealt over the processes.
-        split: where they come from.
-        every_n_epochs: look after every so many epochs, and after the last.
-        batch_size: probe graphs that one process looks at at once; bounds the memory.
+            `member_substructure`; by default DeepGraph's vocabulary for molecules, limited to 200 matches per graph and
+            pattern, since the cost of capacity is quadratic in their number.
+        num_graphs: total number of probe graphs, distributed over the processes.
+        split: split they come from.
+        every_n_epochs: measure after every this many epochs, and after the last.
+        batch_size: probe graphs that one process measures at once; bounds the memory.
         seed: chooses the graphs.
 
     Raises:
@@ -66,7 +66,7 @@ class AttentionCapacity(ProbeCallback):
         self._patterns: list[Patterns] = []
 
     def prepare(self, graphs: GraphTable) -> None:
-        """Find the substructures of the probe graphs; tables of their own keep them apart from the model's."""
+        """Find the substructures of the probe graphs; separate tables keep them apart from the model's."""
         edges, ptr = graphs.columns["edge_index"], {axis: graphs.ptr[axis] for axis in ("node", "edge")}
         bare = GraphTable({"edge_index": edges}, {"edge_index": graphs.layout["edge_index"]}, ptr)
         encoded = self.substructures.compute(bare)
@@ -77,8 +77,8 @@ class AttentionCapacity(ProbeCallback):
         ]
 
     def look(self, module: pl.LightningModule, batch: Data, number: int) -> Summary:
-        """Measures of one probe batch by layer."""
+        """Return the measures of one probe batch by layer."""
         recording, graphs = watched(module, batch)
-        if self._patterns[number].node.device != graphs.edge_index.device:  # moved at the first look and kept there
+        if self._patterns[number].node.device != graphs.edge_index.device:  # moved once and kept there
             self._patterns[number] = self._patterns[number].to(graphs.edge_index.device)
         return merge((summarise_capacity(recording, self._patterns[number]), summarise_attention(recording)))

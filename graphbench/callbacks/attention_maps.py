@@ -1,4 +1,4 @@
-"""Pictures of what attention looks at in a few graphs."""
+"""Draw what attention looks at in a few graphs."""
 
 from __future__ import annotations
 
@@ -37,29 +37,28 @@ from graphbench.training.module import BenchmarkModule
 
 log = logging.getLogger(__name__)
 
-#: Layers and heads that are shown unless they are named; more make a picture that nobody can read.
+#: Number of layers and heads that are shown by default; more make a figure unreadable.
 _MOST = 4
 
 
 class AttentionMaps(pl.Callback):
-    """Pictures of the attention of every layer and head on chosen graphs, as matrices and on the graph itself.
+    """Draw the attention of layers and heads on chosen graphs, as matrices and on the graph itself.
 
     For each graph there are two files in `diagnostics/attention_maps/` of the run, and the same figures in the run's
     tracker (TensorBoard, W&B, MLflow): matrices with the entropy, share of zeros and row sum of every head, and
-    drawings whose nodes and edges have the colour of the attention they get. Molecules are depicted by RDKit from the
-    benchmark's SMILES, other graphs lie at their coordinates or by distances along the graph. A test or prediction
-    draws the model that it looks at.
+    drawings whose nodes and edges are coloured by the attention they get. RDKit depicts molecules from the benchmark's
+    SMILES; other graphs are laid out by their coordinates or by graph distances. A test or prediction draws its model.
 
-    Only the first process looks and draws; the others do not wait for it. Evaluation mode, no gradients, and random
-    numbers are put back.
+    Only the first process computes and draws; the others do not wait for it. It runs in evaluation mode without
+    gradients, and restores random states.
 
     Args:
         num_graphs: graphs to draw, chosen by `seed`.
         graphs: rows of the split to draw instead, in this order.
-        split: where they come from.
+        split: split they come from.
         layers: numbers of the layers to draw; None for four evenly spread, or all of fewer.
         heads: numbers of the heads to draw; None for the first four, or all of fewer.
-        every_n_epochs: draw after every so many epochs too; 0 for the end of the training alone.
+        every_n_epochs: also draw after every this many epochs; 0 for only the end of the training.
         file_format: png or svg.
         seed: chooses the graphs.
 
@@ -91,16 +90,16 @@ class AttentionMaps(pl.Callback):
         self._finished, self._drawn = 0, -1
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Refuse what cannot be drawn before hours are spent on training."""
+        """Refuse what cannot be drawn, before hours of training."""
         rows = self._rows(trainer)
-        # Only named layers and heads can be absent; a pass on one graph tells.
+        # Only named layers and heads can be absent, which a pass on one graph shows.
         if self.layers is not None or self.heads is not None:
             graphs = probe_graphs(trainer, self.split, torch.tensor(rows[:1]))
             self._maps(trainer, pl_module, graphs.batch([0]))
         self._finished, self._drawn = trainer.current_epoch, -1
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Draw, if it is this epoch's turn."""
+        """Draw if this epoch is due."""
         self._finished = trainer.current_epoch + 1
         if self.every_n_epochs and self._finished % self.every_n_epochs == 0:
             self._draw(trainer, pl_module)
@@ -122,7 +121,7 @@ class AttentionMaps(pl.Callback):
         self.on_test_end(trainer, pl_module)
 
     def _rows(self, trainer: pl.Trainer) -> list[int]:
-        """Rows of the chosen graphs."""
+        """Return the rows of the chosen graphs."""
         if self.graphs is None:
             return choose_graphs(trainer, self.split, self.num_graphs, self.seed).tolist()
         count = split_size(trainer, self.split)
@@ -131,12 +130,12 @@ class AttentionMaps(pl.Callback):
         return list(self.graphs)
 
     def _draw(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        """Look at the graphs and write their pictures; the first process alone."""
+        """Compute and write the figures of the graphs, only in the first process."""
         self._drawn = self._finished
         if getattr(trainer, "fast_dev_run", False):
             return
         if not trainer.is_global_zero:
-            with whole_parameters(trainer):  # which the first process asks for
+            with whole_parameters(trainer):  # which the first process needs
                 return
         graphs = probe_graphs(trainer, self.split, torch.tensor(self._rows(trainer)))
         name = module.spec.name if isinstance(module, BenchmarkModule) else type(module).__name__
@@ -158,19 +157,19 @@ class AttentionMaps(pl.Callback):
         shown = [trace for trace in recording if trace.attention]
         if not shown:
             name = type(traced_part(module)).__name__
-            log.warning("%s has no attention matrices to look at: no attention_maps are drawn.", name)
+            log.warning("%s has no attention matrices: no attention_maps are drawn.", name)
             return []
         layers = self.layers
         if layers is None:
             layers = [shown[place].layer for place in spread_out(len(shown), _MOST)]
         heads = self.heads
-        if heads is None:  # figures have a column per head, so all layers show the same ones
+        if heads is None:  # figures have a column per head, so all layers show the same heads
             fewest = min(len(trace.attention[0]) for trace in shown if trace.attention)
             heads = range(min(fewest, _MOST))
         return attention_maps(recording, layers, heads)
 
     def _drawing(self, trainer: pl.Trainer, table: GraphTable, row: int) -> GraphDrawing:
-        """Draw the molecule where the benchmark has its SMILES, else the bare graph."""
+        """Draw the molecule if the benchmark has its SMILES, else only the graph."""
         graph = table.slice(row, row + 1)
         edge_index, num_nodes = graph.columns["edge_index"].long().t(), int(graph.num_nodes[0])
         data = getattr(trainer, "datamodule", None)
@@ -187,7 +186,7 @@ class AttentionMaps(pl.Callback):
         return PlainDrawing.of(edge_index, num_nodes, graph.columns.get("pos"))
 
     def _keep(self, trainer: pl.Trainer, figure: Figure, graph: str, kind: str) -> None:
-        """Write a figure into the run's folder, and hand it to the trackers."""
+        """Write a figure into the run's folder, and pass it to the trackers."""
         folder = RunFolder(Path(trainer.default_root_dir)).attention_maps
         with writing(folder / f"{graph}_epoch-{self._finished:03}_{kind}.{self.file_format}") as file:
             figure.savefig(file, format=self.file_format)

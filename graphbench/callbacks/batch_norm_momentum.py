@@ -1,4 +1,4 @@
-"""Momentum of batch norms that falls while training, as published recipes of point clouds have it."""
+"""Decrease the momentum of batch norms during training, as in published recipes for point clouds."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ Interval = Literal["step", "epoch"]
 
 
 class BatchNormMomentum(pl.Callback):
-    """Sets the momentum of every batch norm to `max(floor, momentum * gamma ** (e // step_size))` before epoch e.
+    """Set the momentum of every batch norm to `max(floor, momentum * gamma ** (e // step_size))` before epoch e.
 
     Momentum is PyTorch's: the share of a batch in the running mean and variance. TensorFlow's "decay" is 1 minus it.
     PointNet begins with 0.5 and halves it with the learning rate, down to 0.01 (Qi et al., CVPR 2017, supplementary C).
-    It follows from the number of the epoch or step alone, so a resumed run has that of an uninterrupted one.
+    It depends only on the number of the epoch or step, so a resumed run has the momentum of an uninterrupted one.
 
     Args:
-        momentum: the first.
+        momentum: initial value.
         gamma: factor of a drop; 1 for none.
-        step_size: intervals between two drops.
+        step_size: number of intervals between two drops.
         interval: what `step_size` counts: optimizer steps or epochs.
-        floor: the smallest.
+        floor: minimum.
 
     Raises:
         BadInput: an option is out of range, or the model has no batch norm (when the fit begins).
@@ -48,16 +48,16 @@ class BatchNormMomentum(pl.Callback):
         self.interval, self.floor = interval, floor
 
     def momentum_at(self, count: int) -> float:
-        """Momentum in an interval, counted from 0."""
+        """Return the momentum in an interval, counted from 0."""
         return max(self.floor, self.momentum * self.gamma ** (count // self.step_size))
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Look whether there is anything to set."""
+        """Check that the model has batch norms."""
         if not any(isinstance(module, _BatchNorm) for module in pl_module.modules()):
             raise BadInput("BatchNormMomentum: the model has no batch norm; leave this callback out.")
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Set it where a run goes on within an epoch, whose start Lightning leaves out."""
+        """Set it if a run resumes within an epoch, whose start Lightning skips."""
         self.on_train_epoch_start(trainer, pl_module)
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:

@@ -1,4 +1,4 @@
-"""Options that a run goes on with, put in force where its checkpoint would bring back those of before."""
+"""Apply the new options of a continued run where its checkpoint would restore the old ones."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from graphbench.training.module import BenchmarkModule
 from graphbench.training.optim import set_rates
 
 _OPTIMIZER, _SCHEDULE, _CALLBACKS = "model.optimizer.", "model.schedule.", "trainer.callbacks."
-#: Options that decide the rate that a schedule multiplies, and those that decide how long a schedule is.
+#: Options that decide the rate that a schedule multiplies, and those that decide the length of a schedule.
 _RATES = ("model.optimizer.lr", "model.lr_scales", "model.learning_rates")
 _LENGTHS = (
     "trainer.max_epochs", "trainer.max_steps", "trainer.limit_train_batches", "trainer.accumulate_grad_batches",
@@ -26,16 +26,16 @@ _LENGTHS = (
 
 
 class ChangedOptions(pl.Callback):
-    """Lets a run go on with other options than those in its checkpoint.
+    """Let a run continue with options other than those in its checkpoint.
 
-    - Options of the optimizer take the place of those in the restored parameter groups; whether the restored state
-      serves them is tried on one parameter first.
-    - Rates follow from the step that is reached: in interval t the rate is `base * factor(t)` of the schedule as it is
-      now, t counted from the beginning of the run. A schedule `plateau` that goes on keeps its counts, and a new base
+    - Options of the optimizer replace those in the restored parameter groups; whether the restored state supports them
+      is tried on one parameter first.
+    - Rates follow from the current step: in interval t the rate is `base * factor(t)` of the new schedule, with t
+      counted from the beginning of the run. A `plateau` schedule that continues keeps its counts, and a new base
       multiplies the rate that it has reached.
-    - Options of callbacks that stand in their state, such as the patience of Lightning's EarlyStopping, are set again.
+    - Options in the state of callbacks, such as the patience of Lightning's EarlyStopping, are set again.
 
-    It stands in front of all other callbacks, so that they see rates as they are.
+    It precedes all other callbacks, so that they see the current rates.
     """
 
     def __init__(self, changed: Sequence[Difference]) -> None:
@@ -50,19 +50,19 @@ class ChangedOptions(pl.Callback):
         self._had_schedule = False
 
     def _watches_on(self, module: BenchmarkModule) -> bool:
-        """Tell whether a schedule `plateau` goes on with its counts."""
+        """Return whether a `plateau` schedule continues with its counts."""
         names = {one.option for one in self._changed}
         return module.schedule.name == "plateau" and not names & {f"{_SCHEDULE}name", f"{_SCHEDULE}watch"}
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        """Note options of callbacks before their states are restored."""
+        """Record options of callbacks before their states are restored."""
         if stage == "fit":
             self._values = [value for one in self._changed for value in _values_of(trainer, one)]
 
     def on_load_checkpoint(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
-        """Note what the optimizer had, and leave out the state of a schedule that is another one now."""
+        """Record the optimizer's old options, and drop the state of a schedule that has changed."""
         if trainer.state.fn != "fit" or not isinstance(pl_module, BenchmarkModule):
             return
         states = checkpoint.get("callbacks", {})
@@ -78,13 +78,13 @@ class ChangedOptions(pl.Callback):
             checkpoint["lr_schedulers"] = []
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Hold the options of the optimizer against its state, which is restored next."""
+        """Compare the options of the optimizer with its state, which is restored next."""
         if not isinstance(pl_module, BenchmarkModule) or not self._saved:
             return
         groups = trainer.optimizers[0].param_groups
         self._fresh = [{name: value for name, value in group.items() if name != "params"} for group in groups]
         if [len(group["params"]) for group in groups] != [len(group["params"]) for group in self._saved]:
-            return  # other parts, or other code: the optimizer says so where it is restored
+            return  # other parts, or other code: the optimizer reports this when it is restored
         for one in self._options(_OPTIMIZER):
             name = one.option.removeprefix(_OPTIMIZER)
             if name != "lr":
@@ -97,7 +97,7 @@ class ChangedOptions(pl.Callback):
                     )
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Set options of the optimizer and of callbacks, whose states have been restored."""
+        """Set options of the optimizer and of callbacks, whose states are now restored."""
         for callback, attribute, value in self._values:
             if hasattr(callback, attribute):
                 setattr(callback, attribute, value)
@@ -108,13 +108,13 @@ class ChangedOptions(pl.Callback):
                     group[name] = fresh[name]
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Set rates, where the run goes on with a whole epoch."""
+        """Set rates if the run resumes with a whole epoch."""
         self._set_rates(trainer, pl_module)
 
     def on_train_batch_start(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
     ) -> None:
-        """Set rates, where it goes on within an epoch."""
+        """Set rates if the run resumes within an epoch."""
         self._set_rates(trainer, pl_module)
 
     def _set_rates(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
@@ -136,17 +136,17 @@ class ChangedOptions(pl.Callback):
 
     def _saved_rates(self, module: BenchmarkModule) -> list[float]:
         """Return the rates that the earlier schedule multiplied, which a diverging step may have lowered."""
-        # Schedulers of torch write `initial_lr`; without one the rate itself is what was multiplied by 1.
+        # torch's schedulers write `initial_lr`; without one, the rate itself was multiplied by 1.
         pairs = zip(self._saved, module._rates, strict=True)
         return [float(saved.get("initial_lr", rate if self._had_schedule else saved["lr"])) for saved, rate in pairs]
 
     def _adjust_plateau(self, optimizer: Optimizer, scheduler: Any, module: BenchmarkModule) -> None:
-        """Set the options of a schedule that goes on to count, and a new base in place of the old one."""
+        """Set the options of a schedule that keeps its counts, and replace its base."""
         scheduler.factor, scheduler.patience = module.schedule.factor, module.schedule.patience
         scheduler.min_lrs = [module.schedule.min_lr] * len(optimizer.param_groups)
         ratio = next((one.now / one.before for one in self._changed if one.option == _RATES[0]), 1.0)
         for group in optimizer.param_groups:
-            if "/" not in str(group.get("name", "")):  # those of model.learning_rates have a base of their own
+            if "/" not in str(group.get("name", "")):  # those of model.learning_rates have their own base
                 group["lr"] *= ratio
 
     def _options(self, prefix: str) -> list[Difference]:
@@ -154,7 +154,7 @@ class ChangedOptions(pl.Callback):
 
 
 def _values_of(trainer: pl.Trainer, one: Difference) -> list[tuple[pl.Callback, str, Any]]:
-    """Callbacks of which an option was changed, the attribute with it, and its value as the callback has it."""
+    """Return callbacks with a changed option, the attribute that stores it, and the callback's value."""
     name, _, option = one.option.removeprefix(_CALLBACKS).partition(".")
     if not one.option.startswith(_CALLBACKS) or not option or NOTHING in (one.before, one.now):
         return []
@@ -174,17 +174,17 @@ def _check_option(
     saved: Sequence[Mapping[str, Any]],
     make: Callable[[list[Any]], Optimizer],
 ) -> None:
-    """Try on one parameter whether an optimizer can go on with another value of an option."""
+    """Try on one parameter whether an optimizer can continue with another value of an option."""
     remedy = "Leave it as it was, or train a new run from its weights (--model.init_from)."
     if any(name not in group or name not in old for group, old in zip(fresh, saved, strict=True)):
         raise BadInput(f"--resume: {one}, but the optimizer's state in the checkpoint has no such option. {remedy}")
     parameter = nn.Parameter(torch.zeros(1, 1))
     optimizer = make([parameter])
-    # The first step makes the state of the saved options, the second one uses it with the new ones.
+    # The first step creates the state with the saved options, the second one uses it with the new ones.
     for values in (saved[0], fresh[0]):
         optimizer.param_groups[0][name] = values[name]
         parameter.grad = torch.ones_like(parameter)
         try:
             optimizer.step(lambda: 0.0)
-        except Exception as error:  # whatever a formula without its state leads to
+        except Exception as error:  # whatever a formula without its state raises
             raise BadInput(f"--resume: {one}, for which the optimizer's state lacks {error}. {remedy}") from error

@@ -1,4 +1,4 @@
-"""Checkpoints of the best and of the last epoch, which a run keeps when its folder moves."""
+"""Write checkpoints of the best and the last epoch, which a run keeps when its folder moves."""
 
 from __future__ import annotations
 
@@ -19,38 +19,38 @@ log = logging.getLogger(__name__)
 
 
 class BestCheckpoint(ModelCheckpoint):
-    """`ModelCheckpoint` that goes on comparing with its best epoch wherever the run lies when it is continued.
+    """`ModelCheckpoint` that keeps comparing with its best epoch wherever the run is when it is continued.
 
-    Lightning forgets the best score when the folder has another name than before, and so the next epoch, however bad,
-    takes the place of the best one. Paths in a checkpoint are read as names in the folder of this callback; where the
-    best checkpoint is not there any more, the next epoch is the best. Of epochs with equal scores, which accuracies of
-    small splits often are, the one with the smallest loss of the same split is the best.
+    Lightning forgets the best score when the folder is renamed, so the next epoch, however bad, replaces the best one.
+    Paths in a checkpoint are read as names in the folder of this callback; if the best checkpoint is missing, the next
+    epoch is the best. Among epochs with equal scores, which are common for accuracies of small splits, the one with the
+    smallest loss on the same split is the best.
     """
 
     _trainer: pl.Trainer | None = None
-    #: Of the best epoch, on the split of its score.
+    #: Loss of the best epoch, on the split of its score.
     _loss: float | None = None
     #: Whether another `ModelCheckpoint` of the run has Lightning's key, which both would write to.
     shared_key: bool = False
 
     @property
     def state_key(self) -> str:
-        """That of Lightning's own callback, which runs had before this one, unless another callback has it."""
+        """The key of Lightning's own callback, which earlier runs used, unless another callback has it."""
         return super().state_key if self.shared_key else self.lightning_key
 
     @property
     def lightning_key(self) -> str:
-        """The key that a `ModelCheckpoint` of the same options has."""
+        """The key of a `ModelCheckpoint` with the same options."""
         return super().state_key.replace(type(self).__qualname__, ModelCheckpoint.__qualname__, 1)
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        """Remember the trainer, whose ranks must decide alike."""
+        """Remember the trainer, whose ranks must agree."""
         self._trainer = trainer
         super().setup(trainer, pl_module, stage)
 
     def check_monitor_top_k(self, trainer: pl.Trainer, current: Tensor | None = None) -> bool:
-        """Tell whether an epoch with this score is to be written; all processes have the same score."""
-        # Lightning takes any score, NaN too, while it has fewer than k checkpoints.
+        """Return whether to write an epoch with this score; all processes have the same score."""
+        # Lightning accepts any score, even NaN, while it has fewer than k checkpoints.
         if current is not None and bool(current.isnan()):
             return False
         is_best = super().check_monitor_top_k(trainer, current)
@@ -67,32 +67,32 @@ class BestCheckpoint(ModelCheckpoint):
         return super().state_dict() | {"loss": self._loss}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take the best score, and its path as it is now."""
+        """Restore the best score and its current path."""
         state = dict(state_dict)
         for name in ("best_model_path", "kth_best_model_path", "last_model_path"):
             state[name] = self._here(state.get(name, ""))
         state["best_k_models"] = {self._here(path): score for path, score in state.get("best_k_models", {}).items()}
         exists = not state["best_model_path"] or Path(state["best_model_path"]).is_file()
-        if self._trainer is not None:  # the first process answers: others may see a shared folder later
+        if self._trainer is not None:  # the first process decides: others may see a shared folder later
             exists = self._trainer.strategy.broadcast(exists)
         self._loss = state.pop("loss", None) if exists else None
         if exists:
             super().load_state_dict(state | {"dirpath": self.dirpath})
         else:
-            log.warning("The best checkpoint %s is gone: the next epoch counts as the best.", state["best_model_path"])
+            log.warning("The best checkpoint %s is missing: the next epoch counts as best.", state["best_model_path"])
 
     def _here(self, path: str) -> str:
         return str(Path(self.dirpath or "") / Path(path).name) if path else ""
 
 
 class LastCheckpoint(Checkpoint):
-    """Writes the run's `checkpoints/last.ckpt` at the end of every epoch, after `every_n_steps` steps, and on SIGTERM.
+    """Write the run's `checkpoints/last.ckpt` at the end of every epoch, after `every_n_steps` steps, and on SIGTERM.
 
-    The file that was there becomes `checkpoints/previous.ckpt`. It holds what the callbacks before it know: whoever
-    makes a `Trainer` by hand lists it after every `ModelCheckpoint`.
+    The existing file becomes `checkpoints/previous.ckpt`. The checkpoint contains the state of the callbacks before
+    this one: in your own `Trainer`, list it after every `ModelCheckpoint`.
 
     Args:
-        every_n_steps: also write after so many optimizer steps; 0 for epochs only. For epochs of hours.
+        every_n_steps: also write after this many optimizer steps, for epochs that take hours; 0 for epochs only.
     """
 
     def __init__(self, every_n_steps: int = 0) -> None:
@@ -102,7 +102,7 @@ class LastCheckpoint(Checkpoint):
         self._restored: dict[str, float] = {}
 
     def state_dict(self) -> dict[str, Any]:
-        """Keep the epoch's row of `metrics.csv`, which Lightning writes later; a kill may come between."""
+        """Keep the epoch's row of `metrics.csv`, which Lightning writes later: a kill may occur in between."""
         return {"row": self._row}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -110,12 +110,12 @@ class LastCheckpoint(Checkpoint):
         self._row = self._restored = dict(state_dict.get("row", {}))
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Count steps from here, and log the row that a kill has cost."""
+        """Count steps from here, and log the row that a kill has lost."""
         self._saved_at = trainer.global_step
         self._log_restored(trainer)
 
     def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Log it where no epoch was left to train."""
+        """Log it if no epoch was left to train."""
         self._log_restored(trainer)
 
     def _log_restored(self, trainer: pl.Trainer) -> None:
@@ -128,7 +128,7 @@ class LastCheckpoint(Checkpoint):
                 logger.save()
 
     def _save(self, trainer: pl.Trainer) -> None:
-        for logger in trainer.loggers:  # what was logged up to here must not be lost while this checkpoint stays
+        for logger in trainer.loggers:  # logs up to here must not be lost if this checkpoint is kept
             logger.save()
         trainer.save_checkpoint(RunFolder(Path(trainer.default_root_dir)).last, weights_only=False)
         self._saved_at = trainer.global_step
@@ -136,10 +136,10 @@ class LastCheckpoint(Checkpoint):
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: object, batch: object, batch_idx: int
     ) -> None:
-        """Write within an epoch, if asked to.
+        """Write within an epoch if configured.
 
-        Never between batches whose gradients are accumulated, which a checkpoint does not hold; nor at the end of an
-        epoch or before a validation, which Lightning would leave out when it goes on from there.
+        Never between batches whose gradients are accumulated, which a checkpoint does not contain; nor at the end of an
+        epoch or before a validation, which Lightning would skip when resuming from there.
         """
         if not self.every_n_steps or trainer.global_step // self.every_n_steps == self._saved_at // self.every_n_steps:
             return
@@ -154,7 +154,7 @@ class LastCheckpoint(Checkpoint):
         self._save(trainer)
 
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
-        """Asked to stop, all processes do so after the same step, where all state is whole; errors leave it torn."""
+        """Write when asked to stop, after the same step on all processes; errors leave a partial state."""
         if isinstance(exception, SIGTERMException) and trainer.training and self._saved_at != trainer.global_step:
             self._save(trainer)
             log.info("Stopped in epoch %d: checkpoint written", trainer.current_epoch + 1)

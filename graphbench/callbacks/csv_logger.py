@@ -1,4 +1,4 @@
-"""A CSV logger that keeps what an interrupted run has already written."""
+"""Log to CSV, keeping what an interrupted run has already written."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ Row = Mapping[str, float]
 
 
 class RunCSVLogger(CSVLogger):
-    """Writes `metrics.csv` straight into the run folder.
+    """Write `metrics.csv` directly to the run folder.
 
-    Lightning's logger starts the file anew; a run that goes on keeps the rows of the steps before `continue_at`.
+    Lightning's logger starts a new file; here a continued run keeps the rows of the steps before `continue_at`.
     """
 
     def __init__(self, folder: str | Path, continue_at: int | None = None) -> None:
@@ -29,18 +29,18 @@ class RunCSVLogger(CSVLogger):
     @property
     @rank_zero_experiment
     def experiment(self) -> ExperimentWriter:
-        """The writer, made at its first use: until a run is sure to go on, its file stays as it is."""
+        """The writer, created at first use: until a run is sure to resume, its file is unchanged."""
         if self._experiment is None:
             earlier = counted_from_one(read_rows(self._folder.metrics)) if self._continue_at is not None else []
             self._experiment = _Writer(
-                # Step s is logged as s - 1, so the rows below are of steps that the checkpoint has done.
+                # Step s is logged as s - 1, so lower rows are from steps that the checkpoint includes.
                 str(self._folder.path),
                 [row for row in earlier if row["step"] < (self._continue_at or 0)],
             )
         return cast(ExperimentWriter, self._experiment)
 
     def follow(self, folder: Path | None) -> None:
-        """Go on in the place where the run's folder was moved; None where nothing is to be written any more."""
+        """Continue in the new place of the run's folder; None if nothing should be written any more."""
         writer = self._experiment
         if folder is not None:
             self._folder = RunFolder(folder)
@@ -53,21 +53,21 @@ class RunCSVLogger(CSVLogger):
         self.save()
 
     def has(self, row: Row) -> bool:
-        """Tell whether one row of the file has all values of `row`."""
+        """Return whether one row of the file has all values of `row`."""
         wanted = {key: repr(float(value)) for key, value in row.items()}  # as text, in which NaN equals NaN
         logged = ({key: repr(float(value)) for key, value in one.items()} for one in read_rows(self._folder.metrics))
         return any(wanted.items() <= one.items() for one in logged)
 
 
 class _Writer(ExperimentWriter):
-    """Goes on with a file."""
+    """Continue an existing file."""
 
     def __init__(self, log_dir: str, kept: list[dict[str, float]]) -> None:
         self._kept = kept
         super().__init__(log_dir=log_dir)
 
     def _check_log_dir_exists(self) -> None:
-        """Keep the rows that count, where Lightning's writer removes the file."""
+        """Keep the rows that count; Lightning's writer removes the file."""
         names = sorted({name for row in self._kept for name in row})
         path = Path(self.metrics_file_path)
         if self._kept:
@@ -77,7 +77,7 @@ class _Writer(ExperimentWriter):
             path.unlink(missing_ok=True)
 
     def save(self) -> None:
-        """Append what was logged since the last call; a new column makes the file anew."""
+        """Append what was logged since the last call; a new column rewrites the file."""
         if not self.metrics:
             return
         path = Path(self.metrics_file_path)
@@ -90,9 +90,9 @@ class _Writer(ExperimentWriter):
 
 
 def read_rows(path: Path) -> list[dict[str, float]]:
-    """Rows of a `metrics.csv` without its gaps; none where there is no file.
+    """Return the rows of a `metrics.csv` without its gaps; none if there is no file.
 
-    A row that a killed process wrote to its half, and everything behind it, is left out.
+    A row that a killed process left incomplete, and everything after it, is dropped.
     """
     rows: list[dict[str, float]] = []
     for row in load_table(path).as_dicts():

@@ -30,7 +30,7 @@ class DiagnosticTable:
 
     Args:
         name: of the file, and prefix of what is logged.
-        columns: further columns.
+        columns: additional columns.
     """
 
     def __init__(self, name: str, columns: Sequence[str]) -> None:
@@ -42,7 +42,7 @@ class DiagnosticTable:
         return RunFolder(Path(trainer.default_root_dir)).table(self.name)
 
     def start(self, trainer: pl.Trainer) -> None:
-        """Begin an empty table, or keep the rows of a run that goes on: those up to the step it goes on from."""
+        """Start an empty table, or keep the rows of a continued run up to the step it resumes from."""
         if not _writes(trainer):
             return
         earlier = self.rows(trainer)
@@ -57,9 +57,9 @@ class DiagnosticTable:
     def add(
         self, trainer: pl.Trainer, epoch: int, rows: Iterable[Mapping[str, object]], step: int | None = None
     ) -> None:
-        """Append rows of the further columns; a table that nobody started is begun.
+        """Append rows of the additional columns; start the table if necessary.
 
-        Epochs (finished) and steps are those of the model that the rows are of; None for the trainer's own steps.
+        Epochs (finished) and steps are those of the model that the rows describe; None for the trainer's steps.
         """
         if not _writes(trainer):
             return
@@ -69,7 +69,7 @@ class DiagnosticTable:
         append_rows(self.path(trainer), self.columns, ({**position, **row} for row in rows))
 
     def replace(self, trainer: pl.Trainer, rows: Iterable[Mapping[str, object]]) -> None:
-        """Put rows of the model that a test or prediction looked at in place of those that the table has of it."""
+        """Replace the table's rows of the model with those from a test or prediction."""
         if not _writes(trainer):
             return
         epoch, step = trained_for(trainer)
@@ -80,31 +80,31 @@ class DiagnosticTable:
         write_table(self.path(trainer), self.columns, sorted(table, key=lambda row: float(str(row["step"]))))
 
     def rows(self, trainer: pl.Trainer) -> list[dict[str, str]]:
-        """Read the table so far, up to a torn row, columns as text; no rows of a table of other columns."""
+        """Read the table so far, up to an incomplete row, columns as text; no rows if the columns differ."""
         path = self.path(trainer)
         table = load_table(path if path.is_file() else place_of(path))
         if table.torn is not None:
-            log.warning("%s is torn in line %d, which is left out with all that follows.", place_of(path), table.torn)
+            log.warning("%s is incomplete in line %d: dropping that line and all after it.", place_of(path), table.torn)
         if table.columns and set(table.columns) != set(self.columns):
-            log.warning("%s has other columns than %s: it is begun anew.", self.path(trainer), ", ".join(self.columns))
+            log.warning("%s has columns other than %s: starting over.", self.path(trainer), ", ".join(self.columns))
             return []
-        # A row without its position is what a killed process left; all behind it is of no known step.
+        # A killed process left a row without its position; the steps of all rows after it are unknown.
         return list(takewhile(lambda row: all(row[name] for name in POSITION), table.as_dicts()))
 
     def publish(self, trainer: pl.Trainer) -> None:
-        """Hand the whole table to the run's trackers."""
+        """Pass the whole table to the run's trackers."""
         if _writes(trainer):
             log_table(trainer, self.name, self.rows(trainer))
 
     def log(self, trainer: pl.Trainer, values: Mapping[str, float]) -> None:
-        """Send numbers to every logger as `NAME/KEY`, beside those that the last step logged."""
+        """Send numbers to every logger as `NAME/KEY`, at the last logged step."""
         self._send(trainer, trainer.loggers, values)
 
     def log_layers(self, trainer: pl.Trainer, rows: Iterable[Mapping[str, Any]], draw: bool) -> None:
         """Send measures of layers to every logger as `NAME/MEASURE/layer_LAYER`.
 
-        TensorBoard, which has a card for each such name, gets a picture per measure instead, layers by epochs, if
-        `draw`. The rows (layer, measure and value) are in the table already.
+        TensorBoard, which has a card for each such name, gets a figure per measure instead, layers by epochs, if
+        `draw`. The rows (layer, measure and value) are already in the table.
         """
         rows = list(rows)
         values = {f"{row['measure']}/layer_{row['layer']}": row["value"] for row in rows}
@@ -123,7 +123,7 @@ class DiagnosticTable:
     def _send(self, trainer: pl.Trainer, loggers: Iterable[Any], values: Mapping[str, float]) -> None:
         named = {f"{self.name}/{key}": value for key, value in values.items()}
         for logger in loggers:
-            # Lightning numbers steps from 0 when it logs, and `global_step` counts those that are done.
+            # Lightning numbers steps from 0 when it logs, and `global_step` counts finished steps.
             logger.log_metrics(named, step=max(trainer.global_step - 1, 0))
 
 
@@ -132,10 +132,10 @@ def _writes(trainer: pl.Trainer) -> bool:
 
 
 def trained_for(trainer: pl.Trainer) -> tuple[int, int]:
-    """Epochs and steps that the tested model was trained for: those of its checkpoint, else those of this trainer.
+    """Return the epochs and steps that the tested model was trained for: its checkpoint's, else this trainer's.
 
-    A trainer that only tests reads the weights of a checkpoint and nothing else, so that its own counters stay at 0.
-    Epochs are counted as they start: a checkpoint is written within its epoch, which nobody has marked as finished yet.
+    A trainer that only tests reads nothing but the weights of a checkpoint, so its own counters stay at 0. Epochs are
+    counted when they start: a checkpoint is written within its epoch, which is not marked as finished yet.
     """
     if trainer.ckpt_path is None:
         return trainer.current_epoch, trainer.global_step
@@ -143,7 +143,7 @@ def trained_for(trainer: pl.Trainer) -> tuple[int, int]:
     return _position(path, path.stat().st_mtime_ns if path.is_file() else 0)
 
 
-@lru_cache(maxsize=1)  # every diagnostic of a test asks, and a checkpoint may take seconds to read and verify
+@lru_cache(maxsize=1)  # every diagnostic of a test calls this, and reading and verifying a checkpoint may take seconds
 def _position(path: Path, changed: int) -> tuple[int, int]:
     checkpoint = load_checkpoint(path)
     return checkpoint["loops"]["fit_loop"]["epoch_progress"]["current"]["started"], checkpoint["global_step"]

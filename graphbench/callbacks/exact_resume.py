@@ -1,4 +1,4 @@
-"""Add to checkpoints what Lightning leaves out, so that a continued run equals an uninterrupted one."""
+"""Add to checkpoints what Lightning omits, so that a continued run equals an uninterrupted one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from graphbench.training.lightning_internals import begin_next_epoch, count_batc
 
 
 def capture() -> dict[str, Any]:
-    """States of Python's, NumPy's and torch's generators as tensors and plain values."""
+    """Return the states of Python's, NumPy's and torch's generators as tensors and plain values."""
     kind, keys, *rest = np.random.get_state(legacy=True)
     state: dict[str, Any] = {
         "python": random.getstate(),
@@ -25,7 +25,7 @@ def capture() -> dict[str, Any]:
         "numpy": (kind, torch.from_numpy(np.asarray(keys, dtype=np.int64)), *rest),
         "torch": torch.get_rng_state(),
     }
-    if torch.cuda.is_initialized():  # a run on the CPU leaves a GPU that is there alone
+    if torch.cuda.is_initialized():  # a run on the CPU does not touch an available GPU
         state["cuda"] = torch.cuda.get_rng_state()
     if torch.backends.mps.is_available():
         state["mps"] = torch.mps.get_rng_state()
@@ -33,8 +33,8 @@ def capture() -> dict[str, Any]:
 
 
 def restore(state: dict[str, Any]) -> None:
-    """Put the generators back to a captured state."""
-    # Generators take their states on the CPU alone, and `map_location` may have moved them with the weights.
+    """Restore the generators to a captured state."""
+    # Generators accept states only on the CPU, and `map_location` may have moved them with the weights.
     version, internal, gauss = state["python"]
     random.setstate((version, tuple(internal), gauss))
     kind, keys, *rest = state["numpy"]
@@ -47,9 +47,9 @@ def restore(state: dict[str, Any]) -> None:
 
 
 def capture_generators(module: pl.LightningModule | None) -> dict[str, Tensor]:
-    """States of the generators that layers have of their own, as attribute `generator`.
+    """Return the states of layers' own generators, in their attribute `generator`.
 
-    A layer may keep it in the weights as well, but these are one rank's, and ranks draw as their graphs need.
+    A layer may also keep it in the weights, but these are from one rank, and ranks draw as their graphs need.
     """
     modules = module.named_modules() if module is not None else ()
     owned = {name: getattr(layer, "generator", None) for name, layer in modules}
@@ -57,7 +57,7 @@ def capture_generators(module: pl.LightningModule | None) -> dict[str, Tensor]:
 
 
 def restore_generators(module: pl.LightningModule, states: dict[str, Tensor]) -> None:
-    """Put the layers' generators back to captured states."""
+    """Restore the layers' generators to captured states."""
     layers = dict(module.named_modules())
     for name in states.keys() & layers.keys():
         cast(torch.Generator, layers[name].generator).set_state(states[name].cpu())
@@ -78,14 +78,14 @@ def capture_scores(module: pl.LightningModule | None) -> dict[str, Any]:
 
 
 def restore_scores(module: pl.LightningModule, states: dict[str, Any]) -> None:
-    """Put the metrics of the training split back to a captured state."""
+    """Restore the metrics of the training split to a captured state."""
     scores = getattr(module, "train_scores", None)
     metrics = dict(scores.named_modules()) if scores is not None else {}
     for name in states.keys() & metrics.keys():
         metric = metrics[name]
         for key, value in states[name].items():
             setattr(metric, key, _moved(value, module.device))
-        metric._update_count = 1  # only whether there was one counts
+        metric._update_count = 1  # only whether there was an update matters
 
 
 def _moved(value: Any, device: torch.device) -> Any:
@@ -95,12 +95,12 @@ def _moved(value: Any, device: torch.device) -> Any:
 
 
 def _watching(trainer: pl.Trainer) -> list[Any]:
-    """Schedules that follow a score."""
+    """Return schedules that monitor a score."""
     return [config for config in trainer.lr_scheduler_configs if config.reduce_on_plateau]
 
 
 def _watched_scores(trainer: pl.Trainer | None) -> dict[str, float]:
-    """Scores that schedules follow, of an epoch that is over and that they have not been told; empty within one."""
+    """Return the scores that schedules monitor, if an epoch is over and they have not received them; else empty."""
     if trainer is None:
         return {}
     progress: Any = trainer.fit_loop.epoch_progress.total
@@ -112,12 +112,12 @@ def _watched_scores(trainer: pl.Trainer | None) -> dict[str, float]:
 
 
 class ExactResume(pl.Callback):
-    """Stores what decides the steps to come and the scores of the epoch so far, and restores it when training goes on:
-    the random state of every rank, the metrics of the training split, and the position in the training data.
+    """Store what decides the coming steps and the scores of the epoch so far, and restore it when training resumes: the
+    random state of every rank, the metrics of the training split, and the position in the training data.
 
-    Lightning stores the position too, but does not restore it where the length of the run was asked for before the
-    checkpoint was read, as schedules do. A schedule that watches a score is told the one of the epoch at whose end the
-    checkpoint was written: Lightning writes it before, and does not make up for it.
+    Lightning also stores the position, but does not restore it if the length of the run was queried before the
+    checkpoint was read, as schedules do. A schedule that monitors a score receives that of the epoch at whose end the
+    checkpoint was written: Lightning writes it before the schedule steps, and does not repeat the step.
     """
 
     def __init__(self) -> None:
@@ -127,11 +127,11 @@ class ExactResume(pl.Callback):
         self._trainer: pl.Trainer | None = None
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        """Remember whose data are read."""
+        """Remember the trainer whose data are read."""
         self._trainer = trainer
 
     def state_dict(self) -> dict[str, Any]:
-        """States by rank; every rank takes part, since Lightning collects a checkpoint on all of them."""
+        """Return states by rank; all ranks must call this, as Lightning collects a checkpoint on all of them."""
         module = self._trainer.lightning_module if self._trainer else None
         state = capture() | {"scores": capture_scores(module), "generators": capture_generators(module)}
         loader: Any = self._trainer.train_dataloader if self._trainer is not None else None
@@ -144,13 +144,13 @@ class ExactResume(pl.Callback):
         self._watched = dict(state_dict.get("watched", {}))
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Restore; random states only if as many ranks go on as wrote the checkpoint."""
+        """Restore; random states only if the number of ranks is that of the checkpoint."""
         begin_next_epoch(trainer)
         count_batch_once(trainer)
         loader: Any = trainer.train_dataloader
         if self._position is not None and hasattr(loader, "load_state_dict"):
             loader.load_state_dict(self._position)
-        # Lightning writes the checkpoint before these schedules step, and does not make up for it.
+        # Lightning writes the checkpoint before these schedules step, and does not repeat that step.
         for config in _watching(trainer):
             if config.monitor in self._watched:
                 pl_module.lr_scheduler_step(config.scheduler, torch.tensor(self._watched[config.monitor]))
@@ -161,13 +161,13 @@ class ExactResume(pl.Callback):
             restore_generators(pl_module, state.get("generators", {}))
         elif self._restored is not None:
             pl.utilities.rank_zero_warn(
-                f"The checkpoint was written by {len(self._restored)} processes and {trainer.world_size} go on: random "
-                "numbers start afresh, so results differ from an uninterrupted run."
+                f"The checkpoint was written by {len(self._restored)} processes and {trainer.world_size} resume: "
+                "random numbers start again, so results differ from an uninterrupted run."
             )
         pruning = [one for one in trainer.callbacks if isinstance(one, ModelPruning)]  # type: ignore[attr-defined]
         if self._restored is not None and pruning:
             pl.utilities.rank_zero_warn(
-                "ModelPruning: checkpoints of Lightning hold pruned weights without their masks. These weights are "
+                "ModelPruning: Lightning's checkpoints hold pruned weights without their masks. These weights are "
                 "trained again until the next pruning, so results differ from an uninterrupted run."
             )
         self._restored = self._position = None

@@ -1,4 +1,4 @@
-"""Training without validation: all epochs run, and the weights after the last one count."""
+"""Train without validation: all epochs run, and the weights after the last one count."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ log = logging.getLogger(__name__)
 
 
 class NoValidation(pl.Callback):
-    """Take what selects or stops by validation scores out of a fit that has none.
+    """Remove what selects or stops by validation scores from a fit that has none.
 
-    That is a fit whose data have no validation part, that takes no batch of it, or that ends before its first
-    validation. Early stopping and checkpoints of the best epoch are left out, and a line says so; anything else that
-    needs validation scores is refused. Other fits are left as they are.
+    That is a fit whose data have no validation part, that uses no batch of it, or that stops before its first
+    validation. Early stopping and checkpoints of the best epoch are removed, which is logged; anything else that needs
+    validation scores is refused. Other fits are unchanged.
     """
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        """Look at the data, which are open by now."""
+        """Check the data, which are open by now."""
         why, remedy = _reason(trainer)
         if stage != "fit" or not why:
             return
-        # Lightning then runs no validation and asks for no loader.
+        # Lightning then runs no validation and requests no loader.
         trainer.limit_val_batches = 0
         callbacks: list[pl.Callback] = trainer.callbacks  # type: ignore[attr-defined]
         left = [one for one in callbacks if isinstance(one, (EarlyStopping, ModelCheckpoint)) and _watches(one)]
@@ -52,7 +52,7 @@ class NoValidation(pl.Callback):
 
 
 def _reason(trainer: pl.Trainer) -> tuple[str, str]:
-    """Say why a fit validates nothing, and what would change that; two empty texts if it does."""
+    """Return why a fit does not validate, and what would change that; two empty texts if it does."""
     data: Any = getattr(trainer, "datamodule", None)
     if getattr(data, "is_empty", lambda split: False)("val"):
         return "the data have no row in it (data.fractions)", "give validation a share"
@@ -66,7 +66,7 @@ def _reason(trainer: pl.Trainer) -> tuple[str, str]:
 
 
 def _watches(callback: pl.Callback) -> bool:
-    """Tell whether a callback follows a score of the validation part."""
+    """Return whether a callback monitors a score of the validation part."""
     return str(getattr(callback, "monitor", None) or "").startswith("val/")
 
 
@@ -77,7 +77,7 @@ def _called(callback: pl.Callback) -> str:
 
 
 def _end(trainer: pl.Trainer) -> str:
-    """Name every limit that is set, of which the first that is reached ends the training."""
+    """Name every limit that is set; the first one reached ends the training."""
     limits = ((trainer.max_epochs, "epoch"), (trainer.max_steps, "step"))
     named = [f"{limit:,} {unit}{'s' * (limit != 1)}" for limit, unit in limits if limit is not None and limit >= 0]
     return " or ".join(named) or "max_time"

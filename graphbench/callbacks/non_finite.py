@@ -1,4 +1,4 @@
-"""A loss or gradient that is not a finite number never reaches the weights."""
+"""Keep losses and gradients that are not finite from reaching the weights."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from graphbench.training.distributed import gather_objects, whole_parameters
 
 log = logging.getLogger(__name__)
 
-#: Graphs of a batch that a message names.
+#: Number of a batch's graphs that a message names.
 _NAMED = 8
 
 
 class Diverged(GraphbenchError):
-    """Training met a loss or gradient that is not finite."""
+    """Raised for a loss or gradient that is not finite."""
 
 
-#: Devices that compute while the program goes on, so that reading a number of theirs waits.
+#: Devices that compute asynchronously, so that reading a number from them waits.
 _RUNS_AHEAD = {"cuda"}
-#: Optimizers whose fused kernels leave a step out where a number on their device says so.
+#: Optimizers whose fused kernels skip a step if a number on their device says so.
 _LEAVES_OUT = (torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD, torch.optim.Adagrad)
 
 
@@ -41,7 +41,7 @@ class _Look:
         self._names = list(gradients)
         # Norms of all tensors in one kernel; a NaN or infinity in any of them shows in the norm of the norms.
         self._norms = torch.stack(torch._foreach_norm(list(gradients.values())))
-        #: 1 where the step must not be taken, else 0; stays on the device.
+        #: 1 if the step must not be taken, else 0; stays on the device.
         self.bad = (~torch.linalg.vector_norm(self._norms).isfinite()).float()
         self._copy = self.bad.to("cpu", non_blocking=True)
         self._copied = torch.cuda.Event() if self.bad.is_cuda else None
@@ -49,31 +49,30 @@ class _Look:
             self._copied.record()
 
     def is_bad(self) -> bool:
-        """Return whether they were not; waits for the end of that step, and not for what was asked since."""
+        """Return whether they were not finite; waits for the end of that step, but not for work queued since."""
         if self._copied is not None:
             self._copied.synchronize()
         return bool(self._copy)
 
     def bad_names(self) -> list[str]:
-        """Return the parameters whose gradients were not."""
+        """Return the parameters whose gradients were not finite."""
         return [name for name, finite in zip(self._names, self._norms.isfinite().tolist(), strict=True) if not finite]
 
 
 class NonFinite(pl.Callback):
-    """Looks at the norm of all gradients before every optimizer step and acts where it is not finite.
+    """Check the norm of all gradients before every optimizer step and act if it is not finite.
 
-    Gradients are looked at and not losses, because every process has the same ones, so that all of them act alike. In
-    16-bit training with a scaled loss the scaler skips such steps by itself and nothing is done here.
+    The callback checks gradients and not losses because every process has the same gradients, so all act alike. In
+    16-bit training with a scaled loss, the scaler skips such steps by itself and nothing is done here.
 
-    On a graphics card nobody waits for the norm: the fused kernels of Adam, AdamW, SGD and Adagrad leave a step out
-    where it is not finite, and the program learns of it, and acts, before the next step, validation or checkpoint.
-    Other optimizers, and strategies that shard gradients, wait for the norm in every step.
+    On a GPU the program does not wait for the norm: the fused kernels of Adam, AdamW, SGD and Adagrad skip a step if it
+    is not finite, and the program notices and acts before the next step, validation or checkpoint. Other optimizers,
+    and strategies that shard gradients, wait for the norm in every step.
 
     Args:
-        policy: "stop" ends the fit with an error, and the checkpoints of the steps before stay; "skip" leaves the step
-            out; "lower_rate" leaves the step out and multiplies the learning rate by `factor`, once, and stops the
-            second time.
-        limit: "skip" ends the fit after so many such steps without a good one between them.
+        policy: "stop" ends the fit with an error and keeps the checkpoints of earlier steps; "skip" skips the step;
+            "lower_rate" skips the step and multiplies the learning rate by `factor` once, and stops the second time.
+        limit: "skip" ends the fit after this many such steps in a row.
         factor: see "lower_rate".
 
     Raises:
@@ -92,12 +91,12 @@ class NonFinite(pl.Callback):
         self._judge_last_step: Callable[[], None] | None = None
 
     def state_dict(self) -> dict[str, Any]:
-        """Return how often it acted, the last step included."""
+        """Return how often it acted, including the last step."""
         self._settle()
         return {"skipped": self._skipped, "in_a_row": self._in_a_row, "lowered": self._lowered}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on counting."""
+        """Restore the counts."""
         self._skipped, self._in_a_row = state_dict["skipped"], state_dict["in_a_row"]
         self._lowered = state_dict["lowered"]
 
@@ -124,9 +123,9 @@ class NonFinite(pl.Callback):
         shared = isinstance(trainer.strategy, (SingleDeviceStrategy, DDPStrategy))
         if shared and _leaves_out(optimizer):
             look = _Look(named)
-            optimizer.found_inf = look.bad  # type: ignore[attr-defined] # as torch's GradScaler says it
+            optimizer.found_inf = look.bad  # type: ignore[attr-defined] # as set by torch's GradScaler
 
-            def judge() -> None:  # the step was left out: the weights are those that it was computed with
+            def judge() -> None:  # the step was skipped: the weights are those that it was computed with
                 if look.is_bad():
                     finding = describe(pl_module, batches, losses, look.bad_names(), trainer)
                     self._act(trainer, optimizer, step + finding)
@@ -141,29 +140,29 @@ class NonFinite(pl.Callback):
         if not bad:
             self._in_a_row = 0
             return
-        # Waits once per parameter, but only in a step that went wrong.
+        # Waits once per parameter, but only in a step that failed.
         names = [name for name, gradient in named.items() if not bool(gradient.isfinite().all())]
         self._act(trainer, optimizer, step + describe(pl_module, batches, losses, names, trainer))
         for parameter in pl_module.parameters():
-            parameter.grad = None  # optimizers leave parameters without a gradient as they are
+            parameter.grad = None  # optimizers do not change parameters without a gradient
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Learn of the last step before a validation."""
+        """Check the last step before a validation."""
         self._settle()
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Learn of the last step of an epoch."""
+        """Check the last step of an epoch."""
         self._settle()
 
     def _settle(self) -> None:
-        """Act on the last step, if nobody looked at it yet."""
+        """Act on the last step if it was not checked yet."""
         judge, self._judge_last_step = self._judge_last_step, None
         if judge is not None:
             judge()
 
     def _act(self, trainer: pl.Trainer, optimizer: torch.optim.Optimizer, finding: str) -> None:
         if self.policy == "stop" or (self.policy == "lower_rate" and self._lowered):
-            lowered = " The learning rate was lowered once already." if self._lowered else ""
+            lowered = " The learning rate was already lowered once." if self._lowered else ""
             raise Diverged(f"{finding}{lowered} The step was not taken. {_ADVICE}")
         self._skipped, self._in_a_row = self._skipped + 1, self._in_a_row + 1
         if self._in_a_row > self.limit:
@@ -172,10 +171,10 @@ class NonFinite(pl.Callback):
             self._lower(trainer, optimizer)
             finding += f" The learning rate is multiplied by {self.factor:g}."
         if trainer.is_global_zero:
-            log.warning("%s The step is left out (%d so far).", finding, self._skipped)
+            log.warning("%s The step is skipped (%d so far).", finding, self._skipped)
 
     def _lower(self, trainer: pl.Trainer, optimizer: torch.optim.Optimizer) -> None:
-        """Lower the rates and what schedules compute them from."""
+        """Lower the rates and the values that schedules compute them from."""
         self._lowered = True
         for group in optimizer.param_groups:
             for name in {"lr", "initial_lr"} & group.keys():
@@ -193,9 +192,9 @@ _ADVICE = (
 
 
 def _leaves_out(optimizer: torch.optim.Optimizer) -> bool:
-    """Tell whether the device itself can keep a step from the weights, and runs ahead so that it is worth it."""
+    """Return whether the device can skip a step by itself, and runs asynchronously so that this helps."""
     return isinstance(optimizer, _LEAVES_OUT) and all(
-        # `found_inf` is read by the fused kernels alone.
+        # Only the fused kernels read `found_inf`.
         group.get("fused") and all(parameter.device.type in _RUNS_AHEAD for parameter in group["params"])
         for group in optimizer.param_groups
     )
@@ -204,9 +203,9 @@ def _leaves_out(optimizer: torch.optim.Optimizer) -> bool:
 def describe(
     module: pl.LightningModule, batches: list[Any], losses: list[Tensor], names: list[str], trainer: pl.Trainer
 ) -> str:
-    """Say where the numbers of a step stop being finite: in which batch, in which layer or gradient (of `names`).
+    """Describe where the numbers of a step stop being finite: the batch, and the layer or gradient (of `names`).
 
-    All processes call it, and say what the one found whose loss it was, if it was the loss of one.
+    All processes must call it, and return the finding of the process whose loss it was, if it was a loss.
     """
     with whole_parameters(trainer):
         finding = _find(module, batches, losses, names, trainer)
@@ -216,7 +215,7 @@ def describe(
 def _find(
     module: pl.LightningModule, batches: list[Any], losses: list[Tensor], names: list[str], trainer: pl.Trainer
 ) -> tuple[bool, str]:
-    """Tell whether this process's loss is to blame, and describe what it has."""
+    """Return whether this process's loss is the cause, and a description of it."""
     values = [float(loss) * trainer.accumulate_grad_batches for loss in losses]  # Lightning has divided by it
     bad = next((i for i, value in enumerate(values) if not math.isfinite(value)), None)
     if bad is None:
@@ -232,7 +231,7 @@ def _find(
 
 
 def _first_layer(module: pl.LightningModule, batch: Any) -> str | None:
-    """Name of the first layer whose output is not finite; the model's buffers and the generators stay as they are."""
+    """Return the first layer whose output is not finite; the model's buffers and the generators are unchanged."""
     names: list[str] = []
 
     def look(name: str) -> Any:
@@ -279,7 +278,7 @@ def _floats(output: Any) -> Iterable[Tensor]:
 
 
 def _graphs(batches: list[Any], trainer: pl.Trainer) -> str:
-    """Graphs of the batches, as predictions call them."""
+    """Return the graphs of the batches, named as in predictions."""
     rows = [int(row) for batch in batches for row in getattr(batch, "graph_id", torch.empty(0)).tolist()]
     data: Any = getattr(trainer, "datamodule", None)
     ids = data.ids("train") if hasattr(data, "ids") else None

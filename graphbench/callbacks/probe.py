@@ -1,7 +1,7 @@
-"""Looking at a model on a few fixed graphs while it trains, without its noticing.
+"""Measure a model on a few fixed graphs during training without affecting it.
 
-The graphs are chosen by a seed of their own and dealt over the processes; what is measured on them adds up to the same
-numbers on any number of processes. Weights, batch statistics and random numbers are left as they were.
+The graphs are chosen by a separate seed and distributed over the processes; the measures add up to the same numbers on
+any number of processes. Weights, batch statistics and random states are unchanged.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ log = logging.getLogger(__name__)
 
 
 def check_positive(callback: pl.Callback, **numbers: int) -> None:
-    """Refuse options below 1, by the name of the first one: `BadInput`."""
+    """Refuse options below 1: raise `BadInput` with the name of the first one."""
     for option, number in numbers.items():
         check_range(f"{type(callback).__name__}: {option}", number, at_least=1, whole=True)
 
 
 def split_table(trainer: pl.Trainer, split: str) -> GraphTable:
-    """Return the graphs of a split of a benchmark; `BadInput` where there is none, or no graph in it."""
+    """Return the graphs of a split of a benchmark; raise `BadInput` without a benchmark, or without graphs."""
     tables = getattr(getattr(trainer, "datamodule", None), "tables", None)
     if not tables or split not in tables:
         raise BadInput(f"Scores on the {split} split need a graphbench benchmark as the trainer's data module.")
@@ -74,12 +74,12 @@ class ProbeGraphs:
     """Chosen graphs of a split."""
 
     table: GraphTable  # the graphs as columns
-    #: makes the batch that the module takes of some of them, by their rows of `table`, on the module's device.
+    #: creates the module's batch from some of them, by their rows in `table`, on the module's device.
     batch: Callable[[Sequence[int]], Data]
 
 
 def probe_graphs(trainer: pl.Trainer, split: str, rows: Tensor) -> ProbeGraphs:
-    """Take graphs of a benchmark, or of any data loader of PyG that the trainer has for the split."""
+    """Return graphs of a benchmark, or of any PyG data loader that the trainer has for the split."""
     if getattr(getattr(trainer, "datamodule", None), "tables", None):
         table = split_table(trainer, split).select(rows)
         if len(rows) and is_overridden("on_after_batch_transfer", trainer.datamodule):  # type: ignore[attr-defined]
@@ -103,9 +103,9 @@ def probe_graphs(trainer: pl.Trainer, split: str, rows: Tensor) -> ProbeGraphs:
 
 
 def evaluation_batch(trainer: pl.Trainer, batch: Data) -> Data:
-    """Move a batch to the module's device and change it there as the loop of an evaluation does.
+    """Move a batch to the module's device and transform it there as an evaluation loop does.
 
-    The hook is that of Lightning's rule: the data module's, else the module's. Point clouds are sampled, scaled and
+    The hook follows Lightning's rule: the data module's, else the module's. Point clouds are sampled, scaled and
     rotated there.
     """
     module, data = trainer.lightning_module, getattr(trainer, "datamodule", None)
@@ -115,13 +115,13 @@ def evaluation_batch(trainer: pl.Trainer, batch: Data) -> Data:
 
 
 def has_graphs(trainer: pl.Trainer, split: str, callback: pl.Callback) -> bool:
-    """Tell whether graphs of the split are at hand after a test; trainers of loaders have those of the test alone."""
+    """Return whether graphs of the split are available after a test; trainers with loaders have only the test's."""
     try:
         split_size(trainer, split)
     except BadInput as error:
         if getattr(getattr(trainer, "datamodule", None), "tables", None):
             raise
-        log.warning("%s does not look at the tested model: %s", type(callback).__name__, error)
+        log.warning("%s does not measure the tested model: %s", type(callback).__name__, error)
         return False
     return True
 
@@ -146,12 +146,12 @@ def probed_module(module: pl.LightningModule) -> BenchmarkModule:
 
 
 def traced_part(module: pl.LightningModule) -> nn.Module:
-    """Return what diagnostics listen to: the architecture, or the whole of a module of another kind."""
+    """Return what diagnostics observe: the architecture, or a whole module of another kind."""
     return module.architecture if isinstance(module, BenchmarkModule) else module
 
 
 def run_layers(module: pl.LightningModule, batch: Data) -> None:
-    """Run the layers on a batch: without a head where there is one, else by Lightning's `predict_step`."""
+    """Run the layers on a batch: without the head if there is one, else with Lightning's `predict_step`."""
     if isinstance(module, BenchmarkModule):
         module.represent(to_graph_batch(batch, module.spec))
     else:
@@ -159,7 +159,7 @@ def run_layers(module: pl.LightningModule, batch: Data) -> None:
 
 
 def watched(module: pl.LightningModule, batch: Data) -> tuple[Recording, GraphBatch]:
-    """Run the layers on a batch, and return what they did with it, on the CPU where the device has no float64."""
+    """Run the layers on a batch, and return a recording of them, on the CPU if the device has no float64."""
     with record(traced_part(module)) as recording:
         run_layers(module, batch)
     graphs = to_graph_batch(batch)
@@ -170,10 +170,10 @@ def watched(module: pl.LightningModule, batch: Data) -> tuple[Recording, GraphBa
 
 @contextlib.contextmanager
 def undisturbed(trainer: pl.Trainer, module: pl.LightningModule, seed: int) -> Iterator[None]:
-    """Enter evaluation mode without gradients, in the trainer's precision, and restore modes and generators after it.
+    """Enter evaluation mode without gradients, in the trainer's precision, and restore modes and generators afterwards.
 
-    Every process enters it, or none: where FSDP shards parameters, they are whole inside. Random numbers start from
-    `seed`, so a model that samples some in evaluation is probed alike every time.
+    Either all processes or none must enter it: if FSDP shards parameters, they are whole inside. Random numbers start
+    from `seed`, so a model that samples in evaluation is probed in the same way every time.
     """
     context = trainer.precision_plugin.forward_context()
     with isolate_rng(), whole_parameters(trainer), torch.no_grad(), context, evaluating(module):
@@ -183,11 +183,11 @@ def undisturbed(trainer: pl.Trainer, module: pl.LightningModule, seed: int) -> I
 
 @contextlib.contextmanager
 def first_statistics(trainer: pl.Trainer, module: pl.LightningModule, batch: Data, seed: int) -> Iterator[None]:
-    """Give batch norms that have seen no batch the statistics of this one, and take them away again after it.
+    """Give batch norms that have seen no batch the statistics of this one, and reset them afterwards.
 
     Until then a batch norm in evaluation mode has mean 0 and variance 1 and normalises nothing: tokens grow from layer
     to layer, attention collapses on single nodes, and the network is not the one whose training begins. In evaluation
-    mode with statistics, unlike in training mode, graphs stay apart.
+    mode with statistics, unlike in training mode, graphs do not affect each other.
     """
     norms = [part for part in traced_part(module).modules() if isinstance(part, _BatchNorm) and _saw_nothing(part)]
     saved = [({name: buffer.clone() for name, buffer in norm.named_buffers()}, norm.momentum) for norm in norms]
@@ -206,28 +206,28 @@ def first_statistics(trainer: pl.Trainer, module: pl.LightningModule, batch: Dat
 
 
 def _saw_nothing(norm: _BatchNorm) -> bool:
-    """Tell whether running statistics are those of a new batch norm; not all kinds count their batches."""
+    """Return whether running statistics are those of a new batch norm; not all kinds count their batches."""
     mean, variance = norm.running_mean, norm.running_var
     return mean is not None and variance is not None and bool((mean == 0).all()) and bool((variance == 1).all())
 
 
 class ProbeCallback(pl.Callback):
-    """Base of callbacks that measure the attention layers on probe graphs before training and after epochs.
+    """Base class of callbacks that measure the attention layers on probe graphs before training and after epochs.
 
-    Every measure of every layer goes into `diagnostics/NAME.csv` of the run's folder, one row each with its mean over
-    graphs (`value`, NaN without any), how many graphs have it (`graphs`) and how many do not (`left_out`, such as those
-    whose tokens are all equal, which have no ratio of spreads); measures of single heads (or distances) stay there, the
-    others go to every logger too.
+    Every measure of every layer gets a row in `diagnostics/NAME.csv` of the run's folder, with its mean over graphs
+    (`value`, NaN without any), how many graphs have it (`graphs`) and how many do not (`left_out`, such as those whose
+    tokens are all equal, which have no ratio of spreads). Measures of single heads (or distances) stay there; the
+    others also go to every logger.
 
     Before training, batch norms have the statistics of the first `batch_size` probe graphs, see `first_statistics`.
 
     Args:
-        num_graphs: probe graphs in all, dealt over the processes.
-        split: where they come from.
-        every_n_epochs: look after every so many epochs, and after the last. By default every second one (range: every
-            fourth), with which all diagnostics of numbers together cost some 6 % of the quickstart's time
+        num_graphs: total number of probe graphs, distributed over the processes.
+        split: split they come from.
+        every_n_epochs: measure after every this many epochs, and after the last. By default every second one (range:
+            every fourth), with which all numeric diagnostics together cost some 6 % of the quickstart's time
             (`speed/diagnostics_cost.py`).
-        batch_size: probe graphs that one process looks at at once; bounds the memory.
+        batch_size: probe graphs that one process measures at once; bounds the memory.
         seed: chooses the graphs.
 
     Raises:
@@ -236,10 +236,10 @@ class ProbeCallback(pl.Callback):
 
     #: Name of the table and prefix of what is logged.
     name: ClassVar[str]
-    #: Measures whose values of single graphs TensorBoard shows as histograms.
+    #: Measures whose values for single graphs TensorBoard shows as histograms.
     histograms: ClassVar[tuple[str, ...]] = ()
     #: What a model must have to be measured.
-    needs: ClassVar[str] = "attention layer that can be looked at"
+    needs: ClassVar[str] = "attention layer that can be inspected"
     #: Measures with this in their names stay in the table.
     unlogged: ClassVar[str] = "_head"
 
@@ -251,26 +251,26 @@ class ProbeCallback(pl.Callback):
         self.batch_size, self.seed = batch_size, seed
         self.table = DiagnosticTable(self.name, LAYER_COLUMNS)
         self._batches: list[Data] = []
-        #: Epochs that this trainer has finished, and those at the last look; None before the first.
+        #: Epochs that this trainer has finished, and those at the last measurement; None before the first.
         self._finished: int | None = None
         self._seen: int | None = None
 
     @abstractmethod
     def look(self, module: pl.LightningModule, batch: Data, number: int) -> Summary:
-        """Run the layers on probe batch `number`, the same graphs every time, and measure what each layer did."""
+        """Run the layers on probe batch `number`, the same graphs every time, and measure each layer."""
 
     def prepare(self, graphs: GraphTable) -> None:
-        """Compute once what `look` needs of this process's probe graphs; not called without any.
+        """Compute once what `look` needs for this process's probe graphs; not called without any.
 
-        Batch `number` holds the graphs from `number * batch_size` on.
+        Batch `number` contains the graphs from `number * batch_size` on.
         """
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Choose the graphs, and look at the model before it has learned anything."""
+        """Choose the graphs, and measure the untrained model."""
         self._choose(trainer)
         self.table.start(trainer)
         self._finished = self._seen = None
-        # A run that goes on has its first look in the table already.
+        # A continued run already has its first measurement in the table.
         if trainer.global_step == 0:
             rows = choose_graphs(trainer, self.split, self.num_graphs, self.seed)[: self.batch_size]
             graphs = probe_graphs(trainer, self.split, rows)  # the same ones on every process
@@ -288,19 +288,19 @@ class ProbeCallback(pl.Callback):
             self.prepare(graphs.table)
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Look at the model, if it is this epoch's turn."""
+        """Measure the model if this epoch is due."""
         self._finished = finished = trainer.current_epoch + 1
         if finished % self.every_n_epochs == 0 or finished == trainer.max_epochs:
             self._look(trainer, pl_module, finished)
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Look after an epoch of which nobody knew that it would be the last; hand the table to the trackers."""
+        """Measure after an epoch that turned out to be the last; pass the table to the trackers."""
         if self._finished is not None and self._finished != self._seen:
             self._look(trainer, pl_module, self._finished, is_last=True)
         self.table.publish(trainer)
 
     def on_test_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Look at the tested model; its rows take the place of those that the table has of its epoch."""
+        """Measure the tested model; its rows replace those of its epoch in the table."""
         if not has_graphs(trainer, self.split, self):
             return
         self._choose(trainer)
@@ -308,7 +308,7 @@ class ProbeCallback(pl.Callback):
         self.table.replace(trainer, [row for layer in summary.values() for row in _rows(layer)])
 
     def on_predict_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Look at the predicting model, as after a test."""
+        """Measure the predicting model, as after a test."""
         self.on_test_end(trainer, pl_module)
 
     def _look(self, trainer: pl.Trainer, pl_module: pl.LightningModule, finished: int, is_last: bool = False) -> None:
@@ -322,7 +322,7 @@ class ProbeCallback(pl.Callback):
             self.table.add(trainer, finished, rows)
             logged = [row for row in rows if row["graphs"] and self.unlogged not in row["measure"]]
             looks = finished // self.every_n_epochs
-            # `looks & (looks - 1)` is 0 for powers of two: pictures grow with the epochs, and so does their cost.
+            # `looks & (looks - 1)` is 0 for powers of two: figures grow with the epochs, and so does their cost.
             draw = not looks & (looks - 1) or finished == trainer.max_epochs or is_last
             self.table.log_layers(trainer, logged, draw=draw)
             self._log_histograms(trainer, summary)
@@ -333,14 +333,14 @@ class ProbeCallback(pl.Callback):
                 log_histogram(trainer, f"{self.name}/{measure}/layer_{layer.layer}", layer.values[measure])
 
     def _summarise(self, trainer: pl.Trainer, module: pl.LightningModule) -> Summary:
-        """Measures of the graphs of all processes; called by each of them, also by one that has no graph to look at."""
+        """Return the measures of the graphs of all processes; all must call it, including one without a graph."""
         with undisturbed(trainer, module, self.seed):
             summary = merge(self.look(module, batch, number) for number, batch in enumerate(self._batches))
         return merge(gather_objects(summary))
 
 
 def _rows(layer: LayerSummary) -> list[dict[str, Any]]:
-    """Rows of the table, one for every measure, also where no graph has it."""
+    """Return rows of the table, one for every measure, even if no graph has it."""
     place = {"layer": layer.layer, "module": layer.name}
     return [
         {

@@ -1,4 +1,4 @@
-"""Show a training: a line per epoch, in a terminal a bar below them, and a forecast; lay out TensorBoard's charts."""
+"""Show a training: a line per epoch, a bar in a terminal, and a forecast; lay out TensorBoard's charts."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from graphbench.training.lightning_internals import metrics_column
 
 log = logging.getLogger(__name__)
 _SPEED = "time/graphs_per_s"
-#: Columns of a terminal that nobody has widened.
+#: Columns of a terminal of default width.
 _COLUMNS = 80
 
 
 class RunProgressBar(RichProgressBar):
-    """Lightning's bar in one line: epochs counted from 1, the loss, and what is left of the whole run.
+    """Lightning's bar in one line: epochs counted from 1, the loss, and the time left of the whole run.
 
-    What is left follows from the time of the run's `Timer`, which goes on counting in a continued run, and the share of
-    the steps that are done; it is not shown for a run without an end. Scores stand in the lines of `EpochLines` above.
+    The time left follows from the run's `Timer`, which keeps counting in a continued run, and the share of finished
+    steps. It is not shown for a run without an end. Scores are in the lines of `EpochLines` above.
     """
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -37,9 +37,9 @@ class RunProgressBar(RichProgressBar):
         self._began = time.monotonic()
 
     def configure_columns(self, trainer: pl.Trainer) -> list[Any]:
-        """Return Lightning's columns without the times of a single epoch, for which 80 columns have no room.
+        """Return Lightning's columns without the times of a single epoch, which do not fit into 80 columns.
 
-        Only the bar itself gives way in a narrow terminal: rich else wraps the values beside it.
+        Only the bar itself shrinks in a narrow terminal; otherwise rich wraps the values next to it.
         """
         columns = [one for one in super().configure_columns(trainer) if not isinstance(one, CustomTimeColumn)]
         for column in (*columns, metrics_column(self)):  # Lightning appends the latter
@@ -48,7 +48,7 @@ class RunProgressBar(RichProgressBar):
         return columns
 
     def get_metrics(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> dict[str, Any]:
-        """Return the values beside the bar."""
+        """Return the values next to the bar."""
         loss = trainer.callback_metrics.get("train/loss_step")
         items: dict[str, Any] = {} if loss is None else {"loss": f"{float(loss):.4g}"}
         left = self._left(trainer) if trainer.training else None
@@ -64,18 +64,18 @@ class RunProgressBar(RichProgressBar):
         return f"{seconds // 3600}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
 
     def _get_train_description(self, current_epoch: int) -> str:
-        """Lightning counts from 0 and names the last epoch instead of their number."""
+        """Count from 1; Lightning counts from 0 and shows the last epoch instead of their number."""
         total = self.trainer.max_epochs
         described = f"Epoch {current_epoch + 1}" + (f"/{total}" if total is not None and total > 0 else "")
-        # As wide as that of a validation, so that the bars below each other start in one column.
+        # As wide as that of a validation, so that the bars are aligned.
         return described.ljust(len(self.validation_description))
 
 
 class EpochLines(Checkpoint):
-    """Logs epoch, losses, the benchmark's metric, throughput and time since the start, within 80 columns.
+    """Log epoch, losses, the benchmark's metric, throughput and time since the start, within 80 columns.
 
-    Where there is no room, throughput and then the validation loss are left out, and the latter where it is the
-    metric; metrics.csv has them. It is a `Checkpoint` for Lightning calls those last in an epoch, when the module has
+    If there is no room, throughput and then the validation loss are omitted, and the latter also if it is the metric;
+    metrics.csv has them. It is a `Checkpoint` because Lightning calls those last in an epoch, when the module has
     logged its scores.
     """
 
@@ -89,7 +89,7 @@ class EpochLines(Checkpoint):
         self._validated = not trainer.sanity_checking
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """One line."""
+        """Log one line."""
         if not trainer.is_global_zero:
             return
         # Lightning keeps the scores of the last validation, which may be that of an earlier epoch.
@@ -99,7 +99,7 @@ class EpochLines(Checkpoint):
         monitor = getattr(pl_module, "monitor", "val/loss")
         parts = {name: f"{name} {logged[name]:.4g}" for name in ("train/loss", "val/loss", monitor) if name in logged}
         shown = {name: part.split()[-1] for name, part in parts.items()}
-        if monitor != "val/loss" and shown.get("val/loss") == shown.get(monitor):  # such as MAE, trained with L1
+        if monitor != "val/loss" and shown.get("val/loss") == shown.get(monitor):  # such as MAE if trained with L1
             parts.pop("val/loss", None)
         if _SPEED in logged:
             parts[_SPEED] = f"{logged[_SPEED]:,.0f} graphs/s"
@@ -112,7 +112,7 @@ class EpochLines(Checkpoint):
 
 
 class FirstBoard(pl.Callback):
-    """Lays out TensorBoard's tab "Custom Scalars": loss, metric and gap, each in one chart of both splits."""
+    """Lay out TensorBoard's tab "Custom Scalars": loss, metric and gap, each in one chart with both splits."""
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Write the layout into the logs, once for each part of a run."""
@@ -124,34 +124,34 @@ class FirstBoard(pl.Callback):
                 logger.experiment.add_custom_scalars({"training and validation": charts})
 
 
-#: First steps that are not counted: kernels are compiled and memory is found in them.
+#: First steps, not counted: they compile kernels and allocate memory.
 _UNCOUNTED = 3
-#: Steps after which the time is told, and seconds after which fewer do.
+#: Steps after which the time is logged, and seconds after which fewer are enough.
 _ENOUGH, _FEW, _PATIENCE = 20, 3, 5.0
 
 
 class Forecast(pl.Callback):
-    """Logs, from the first steps of a training, how long an epoch and what is left of the run will take.
+    """Log, from the first steps of a training, how long an epoch and the rest of the run will take.
 
-    A step counts from the end of the one before, waiting for data included; of twenty, or of as many as five seconds
-    hold, the median is taken. Validation is not part of it. Nothing is said where an epoch has no known length, and of
-    trainings that are over before.
+    A step counts from the end of the previous one, including waiting for data. The forecast uses the median of twenty
+    steps, or of as many as fit into five seconds, and excludes validation. Nothing is logged if the length of an epoch
+    is unknown or if the training is over before.
     """
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Forget the steps of another training, and start the clock of one that goes on within an epoch."""
+        """Forget the steps of another training, and start the clock if a run resumes within an epoch."""
         self._seconds: list[float] = []
         self._last = time.perf_counter()
         self._done = not trainer.is_global_zero or not math.isfinite(trainer.num_training_batches)
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Start the clock: the time between two epochs is no step."""
+        """Start the clock: the time between two epochs is not a step."""
         self._last = time.perf_counter()
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """Count a step, and tell when there are enough."""
+        """Count a step, and log when there are enough."""
         if self._done:
             return
         before, self._last = self._last, time.perf_counter()
@@ -174,7 +174,7 @@ class Forecast(pl.Callback):
 
 
 def format_time(seconds: float) -> str:
-    """Format a time with two of its units, or its seconds with one digit.
+    """Format a time with its two largest units, or seconds with one digit.
 
     Examples:
         >>> format_time(2.53), format_time(80.4), format_time(7_260), format_time(200_000)

@@ -1,4 +1,4 @@
-"""Measure depth by depth how many directions tokens span, how far information travels, and what gradients arrive."""
+"""Measure by depth how many directions tokens span, how far information travels, and which gradients arrive."""
 
 from __future__ import annotations
 
@@ -28,54 +28,54 @@ from graphbench.training.module import BenchmarkModule
 
 
 class RankProgression(ProbeCallback):
-    """Rank, similarity and smoothness of the node tokens by depth, on probe graphs, before training and after epochs.
+    """Measure rank, similarity and smoothness of tokens by depth, before training and after epochs.
 
     Depth l is what enters attention layer l, and the last depth is what leaves the model: numerical rank (relative
     tolerance `max(n, d) eps`), stable rank, effective rank, mean cosine similarity, relative distance to the rank-one
     subspace and relative Dirichlet energy. "Sampling Foundational Transformer", figures 3 and 8.
 
-    Writes `diagnostics/rank_progression.csv` and logs `rank_progression/MEASURE/layer_L`; TensorBoard gets a
-    picture of layers by epochs for each measure, and histograms of the effective rank over the probe graphs.
-    Options as in `ProbeCallback`.
+    It writes `diagnostics/rank_progression.csv` and logs `rank_progression/MEASURE/layer_L`; TensorBoard gets a figure
+    of layers by epochs for each measure, and histograms of the effective rank over the probe graphs. Options as in
+    `ProbeCallback`.
     """
 
     name: ClassVar[str] = "rank_progression"
     histograms: ClassVar[tuple[str, ...]] = ("effective_rank",)
 
     def look(self, module: pl.LightningModule, batch: Data, number: int) -> Summary:
-        """Measures of one probe batch by depth."""
+        """Return the measures of one probe batch by depth."""
         recording, graphs = watched(module, batch)
         return summarise_ranks(recording, graphs.edge_index)
 
 
 class InfluenceRange(ProbeCallback):
-    """Range of information between nodes by depth, on probe graphs, before training and after epochs.
+    """Measure the range of information between nodes by depth on probe graphs, before training and after epochs.
 
-    The Jacobian of a node's representation with respect to what enters at every other node, by the distance between
-    the two; `range` is its mean distance, R of "Towards Quantifying Long-Range Interactions in Graph Machine
-    Learning". See `graphbench.diagnostics.influence`. What enters are the encoded features, as for integrated
-    gradients, or the dense columns where a model reads them itself; depths are those of `RankProgression`, and models
-    without attention layers have their output alone.
+    It uses the Jacobian of a node's representation with respect to every other node's input, by the distance between
+    the two; `range` is its mean distance, R of "Towards Quantifying Long-Range Interactions in Graph Machine Learning".
+    See `graphbench.diagnostics.influence`. The inputs are the encoded features, as for integrated gradients, or the
+    dense columns if a model reads them itself. Depths are those of `RankProgression`; models without attention layers
+    have only their output.
 
-    Writes `diagnostics/range.csv` and logs `range/MEASURE/layer_L`; shares by distance stay in the table, and the
+    It writes `diagnostics/range.csv` and logs `range/MEASURE/layer_L`; shares by distance stay in the table, and the
     report draws them.
 
-    A look costs `num_targets * num_probes` backward passes of the probe graphs for each depth.
+    A measurement costs `num_targets * num_probes` backward passes of the probe graphs for each depth.
 
     Args:
-        num_graphs: probe graphs in all, dealt over the processes.
+        num_graphs: total number of probe graphs, distributed over the processes.
         num_targets: nodes of each graph whose representations are differentiated.
         num_probes: backward passes for each of them: channels drawn for "l1", random signs for "squared"; None for all
             channels, which is exact.
-        norm: "l1", sum of absolute entries of the Jacobian, or "squared", sum of their squares; see there.
-        max_distance: the last distance with a share of its own.
-        split: where the graphs come from.
-        every_n_epochs: look after every so many epochs, and after the last.
-        batch_size: probe graphs that one process looks at at once; bounds the memory.
+        norm: "l1", sum of absolute entries of the Jacobian, or "squared", sum of their squares.
+        max_distance: the last distance with its own share.
+        split: split the graphs come from.
+        every_n_epochs: measure after every this many epochs, and after the last.
+        batch_size: probe graphs that one process measures at once; bounds the memory.
         seed: chooses graphs, nodes and channels.
 
     Raises:
-        BadInput: a number is not positive, or the norm is another.
+        BadInput: a number is not positive, or the norm is unknown.
     """
 
     name: ClassVar[str] = "range"
@@ -103,7 +103,7 @@ class InfluenceRange(ProbeCallback):
         self._targets: list[Tensor] = []
 
     def prepare(self, graphs: GraphTable) -> None:
-        """Draw the nodes of each graph by its row in the split, so that neither batches nor processes matter."""
+        """Draw the nodes of each graph by its row in the split, independently of batches and processes."""
         assert graphs.graph_ids is not None
         rows, sizes = graphs.graph_ids.tolist(), graphs.num_nodes
         drawn = [
@@ -134,17 +134,17 @@ class InfluenceRange(ProbeCallback):
 
 
 class GradientFlow(ProbeCallback):
-    """Gradients of the loss and condition of the weights by depth, on probe graphs, before training and after epochs.
+    """Measure loss gradients and the weights' condition by depth on probe graphs, before training and after epochs.
 
     `gradient_norm` is the Frobenius norm, over the tokens of a graph, of the loss's gradient with respect to what
     enters attention layer l `[T, dim]`, and last with respect to what leaves the model, at the depths of
-    `RankProgression`. The loss is that of training, summed over rows instead of averaged, so that a graph's norm does
-    not depend on how many stand beside it, without the penalty of a representation. `condition` is the largest ratio
-    of singular values among the weight matrices of layer l. See `graphbench.diagnostics.gradients`.
+    `RankProgression`. The loss is the training loss without the penalty of a representation, summed over rows instead
+    of averaged, so that a graph's norm does not depend on the number of graphs in the batch. `condition` is the largest
+    ratio of singular values among the weight matrices of layer l. See `graphbench.diagnostics.gradients`.
 
-    Writes `diagnostics/gradients.csv` and logs `gradients/MEASURE/layer_L`; the report draws both beside capacity,
-    rank and range. A look costs one forward and one backward pass of the probe graphs, and the singular values of the
-    layers' weights; nothing is added to the gradients of parameters. Options as in `ProbeCallback`.
+    It writes `diagnostics/gradients.csv` and logs `gradients/MEASURE/layer_L`; the report draws both next to capacity,
+    rank and range. A measurement costs one forward and one backward pass of the probe graphs, and the singular values
+    of the layers' weights; nothing is added to the gradients of parameters. Options as in `ProbeCallback`.
     """
 
     name: ClassVar[str] = "gradients"

@@ -11,11 +11,11 @@ from graphbench.training.distributed import gather_objects
 
 
 class Throughput(pl.Callback):
-    """Logs `time/graphs_per_s`, `time/epoch_s` and `time/data_share` of every training epoch.
+    """Log `time/graphs_per_s`, `time/epoch_s` and `time/data_share` of every training epoch.
 
     The share is the part of the epoch's wall time between the end of one step and the start of the next, which is
-    spent waiting for (and moving) the next batch. Of several processes the graphs of all count over the time of the
-    slowest, and the share is the mean.
+    spent waiting for (and moving) the next batch. With several processes, the graphs of all are divided by the time of
+    the slowest, and the share is the mean.
     """
 
     def __init__(self) -> None:
@@ -28,23 +28,23 @@ class Throughput(pl.Callback):
         self._start = self._free_since - elapsed
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the counts of the epoch so far; every rank takes part."""
+        """Return the counts of the epoch so far; all ranks must call this."""
         graphs, elapsed, waited = self._counts()
         return {"graphs": graphs, "elapsed": elapsed, "waited": waited}
 
     def _counts(self) -> tuple[int, float, float]:
-        """Return the graphs of all processes, the time of the slowest, and how long they waited, in the mean."""
+        """Return the graphs of all processes, the time of the slowest, and their mean waiting time."""
         graphs, elapsed, waited = zip(*gather_objects((self._graphs, self._elapsed, self._waited)), strict=True)
         return int(sum(graphs)), max(elapsed), sum(waited) / len(waited)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Keep it until training starts."""
+        """Keep the state until training starts."""
         self._restored = state_dict
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Start the clock of a run that goes on within an epoch, which Lightning does not start again."""
+        """Start the clock if a run resumes within an epoch, which Lightning does not start again."""
         if self._restored and not trainer.is_global_zero:
-            self._restored["graphs"] = 0  # those of all processes are the first one's
+            self._restored["graphs"] = 0  # the first process has those of all
         self._start_clock(**self._restored)
         self._restored = {}
 

@@ -1,8 +1,8 @@
-"""Give trackers pictures and tables beside numbers, name their runs, and go on with the one of a continued run.
+"""Send figures and tables to trackers along with numbers, name their runs, and resume that of a continued run.
 
-Numbers go to every logger by Lightning's own `log_metrics`; for pictures, histograms and tables each tracker
-(TensorBoard, Weights & Biases, MLflow) has calls of its own. A logger of another kind gets the numbers alone, and the
-files lie in the run's folder in any case.
+Numbers go to every logger through Lightning's `log_metrics`; for figures, histograms and tables each tracker
+(TensorBoard, Weights & Biases, MLflow) has its own calls. A logger of another kind gets only the numbers; the files are
+in the run's folder in any case.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from graphbench.runs import RunFolder
 
 log = logging.getLogger(__name__)
 
-#: W&B's name of the axis along which Lightning logs.
+#: W&B's name for the axis along which Lightning logs.
 _STEP = "trainer/global_step"
-#: Class of a logger -> the option that goes on with an earlier run of its tracker.
+#: Class of a logger -> the option that resumes an earlier run of its tracker.
 _EARLIER = {"MLFlowLogger": "run_id", "TensorBoardLogger": "version", "WandbLogger": "id"}
 #: Options that name a run of a tracker.
 _NAMES = ("name", "run_name")
 
 
 def log_figure(trainer: pl.Trainer, name: str, figure: Figure) -> None:
-    """Hand a figure that is laid out already to the run's trackers."""
+    """Pass a figure that is already laid out to the run's trackers."""
     for logger in trainer.loggers if trainer.is_global_zero else ():
         if isinstance(logger, TensorBoardLogger):
             logger.experiment.add_figure(name, figure, trainer.global_step)
@@ -50,7 +50,7 @@ def log_figure(trainer: pl.Trainer, name: str, figure: Figure) -> None:
 
 
 def log_histogram(trainer: pl.Trainer, name: str, values: Sequence[float]) -> None:
-    """Hand numbers to the run's trackers as a histogram; MLflow, which has none, gets its picture."""
+    """Pass numbers to the run's trackers as a histogram; MLflow, which has none, gets a figure."""
     for logger in trainer.loggers if trainer.is_global_zero else ():
         if isinstance(logger, TensorBoardLogger):
             logger.experiment.add_histogram(name, torch.tensor(values), trainer.global_step)
@@ -68,7 +68,7 @@ def log_histogram(trainer: pl.Trainer, name: str, values: Sequence[float]) -> No
 
 
 def log_table(trainer: pl.Trainer, name: str, rows: Sequence[Mapping[str, str]]) -> None:
-    """Hand a table to the run's trackers; TensorBoard, which has none, gets it as Markdown."""
+    """Pass a table to the run's trackers; TensorBoard, which has none, gets it as Markdown."""
     if not rows or not trainer.is_global_zero:
         return
     columns = list(rows[0])
@@ -95,10 +95,10 @@ def _drawn(figure: Figure) -> Image.Image:
 
 
 class TrackerRuns(pl.Callback):
-    """Names the runs of trackers after the run's folder, where no option does, and records which they are.
+    """Name the runs of trackers after the run's folder unless an option does, and record them.
 
-    Trackers make names up from Python's generator, which is seeded: runs of one seed would all be called the same. Of
-    each logger that is configured `settings` has class and options.
+    Trackers generate names with Python's generator, which is seeded: runs with the same seed would all have the same
+    name. `settings` has the class and options of each configured logger.
     """
 
     def __init__(self, loggers: Sequence[Logger], settings: Sequence[Any], run: RunFolder, continued: bool) -> None:
@@ -107,7 +107,7 @@ class TrackerRuns(pl.Callback):
         self._classes = [_class(one) for one in settings]
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Name and record them, once data and model fit each other."""
+        """Name and record them once data and model match."""
         if not self._loggers or not trainer.is_global_zero or trainer.fast_dev_run:  # type: ignore[attr-defined]
             return
         now = [{"logger": name, "run": one.version} for name, one in zip(self._classes, self._loggers, strict=True)]
@@ -118,15 +118,15 @@ class TrackerRuns(pl.Callback):
             if not is_named:
                 _name(logger, str(self._run.path))
             if self._continued:
-                log.info("%s begins another run of its tracker: %s.", record["logger"], record["run"])
+                log.info("%s starts a new run of its tracker: %s.", record["logger"], record["run"])
         write_text(self._run.trackers, json.dumps(now, indent=2) + "\n")
 
 
 def go_on(settings: Sequence[Any], run: RunFolder) -> None:
-    """Let loggers go on with the runs of their trackers that the folder records, where no option names one.
+    """Let loggers resume the tracker runs that the folder records, unless an option names one.
 
-    Runs that are kept offline cannot be continued, nor can those of other trackers. The configurations of the loggers
-    are changed in place.
+    Offline runs cannot be resumed, nor can those of other trackers. The configurations of the loggers are changed in
+    place.
     """
     for one, record in zip(settings, _recorded(run), strict=False):
         name = _class(one)
@@ -143,12 +143,12 @@ def go_on(settings: Sequence[Any], run: RunFolder) -> None:
 
 
 def check_loggers(settings: Sequence[Any]) -> None:
-    """Refuse a logger that would keep nothing."""
+    """Refuse a logger that would store nothing."""
     for one in settings:
         if _class(one) == "CometLogger" and _option(one, "online") is False:
             raise BadInput(
-                "--trainer.logger.online false: Lightning switches such an experiment of Comet off, and nothing is "
-                "kept. Leave it out, and set the environment variable COMET_START_ONLINE=0."
+                "--trainer.logger.online false: Lightning switches such a Comet experiment off, and nothing is "
+                "stored. Leave it out, and set the environment variable COMET_START_ONLINE=0."
             )
 
 
@@ -173,12 +173,12 @@ def _class(settings: Any) -> str:
 
 
 def _option(settings: Any, name: str) -> Any:
-    """Return an option of a logger, None where it is unset."""
+    """Return an option of a logger, None if unset."""
     return settings.get(f"init_args.{name}")
 
 
 def _recorded(run: RunFolder) -> list[dict[str, Any]]:
-    """Read which runs of trackers belong to a run; none where nothing says so."""
+    """Read which tracker runs belong to a run; none if nothing is recorded."""
     try:
         stored = load_json(run.trackers)
         return [{"logger": one["logger"], "run": one["run"]} for one in stored]
@@ -187,11 +187,11 @@ def _recorded(run: RunFolder) -> list[dict[str, Any]]:
 
 
 class ContinuedMLFlowLogger(MLFlowLogger):
-    """Goes on with a run of MLflow, which refuses other values of its parameters: they become tags."""
+    """Resume a run of MLflow, which refuses to change parameters: new values become tags."""
 
     @rank_zero_only
     def log_hyperparams(self, params: Any) -> None:
-        """Log what the run lacks, and a tag `resumed/NAME` for each parameter that has another value now."""
+        """Log missing parameters, and a tag `resumed/NAME` for each parameter with a new value."""
         client = self.experiment
         stored = client.get_run(self.run_id).data.params
         flat = dict(_flat(params))
@@ -202,7 +202,7 @@ class ContinuedMLFlowLogger(MLFlowLogger):
 
 
 def _flat(params: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, str]]:
-    """Yield hyper-parameters as MLflow keeps them: one name each, and the first 250 characters of a value."""
+    """Yield hyper-parameters as MLflow stores them: one name each, and the first 250 characters of a value."""
     for name, value in params.items():
         if isinstance(value, Mapping):
             yield from _flat(value, f"{above}{name}/")

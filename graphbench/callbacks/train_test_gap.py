@@ -27,28 +27,28 @@ log = logging.getLogger(__name__)
 
 
 class TrainTestGap(pl.Callback):
-    """The gap between training graphs and unseen ones, after every validation and after a test.
+    """Measure the gap between training graphs and unseen ones after every validation and after a test.
 
-    The training scores that a run logs are those of a moving model with dropout; here the model that was just validated
-    (or tested) is scored in evaluation mode on a fixed random part of the training graphs. The other side of the gap
-    is the score of a whole split: that of the validation split costs nothing more. A larger gap is always worse, for
+    The training scores that a run logs are from a changing model with dropout. This callback scores the model that was
+    just validated (or tested) in evaluation mode on a fixed random part of the training graphs. The other side of the
+    gap is the score of a whole split; the validation split's costs nothing extra. A larger gap is always worse, for
     errors and for scores. SFi-Former, figure 3, shows such curves.
 
-    Writes `diagnostics/train_test_gap.csv` with a row for the benchmark's metric and one for the loss, and logs
-    `train_test_gap/METRIC` (`METRIC_test` for the test split). Rows with stage "fit" are of the model in training; a
-    row with split "test" among them says that somebody looked at the test split before training was over. Rows with
-    stage "test" are of the checkpoint that was tested, and carry its epoch and step, whatever the trainer has done.
+    It writes `diagnostics/train_test_gap.csv` with a row for the benchmark's metric and one for the loss, and logs
+    `train_test_gap/METRIC` (`METRIC_test` for the test split). Rows with stage "fit" are for the model in training; a
+    row with split "test" among them shows that the test split was scored before training was over. Rows with stage
+    "test" are for the tested checkpoint, with its epoch and step, whatever the trainer has done.
 
     Args:
-        num_graphs: training graphs to score, dealt over the processes; None for all.
-        every_n_epochs: look after the validation of every so many epochs.
+        num_graphs: training graphs to score, distributed over the processes; None for all.
+        every_n_epochs: measure after the validation of every this many epochs.
         batch_size: graphs that one process scores at once.
         seed: chooses the graphs.
-        splits: what the training graphs are compared with while training: val, test or both. The test split is scored
-            only when it is named here.
+        splits: what to compare the training graphs with during training: val, test or both. The test split is scored
+            only if it is named here.
 
     Raises:
-        BadInput: a number is not positive, or `splits` names none or another split.
+        BadInput: a number is not positive, or `splits` is empty or names another split.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class TrainTestGap(pl.Callback):
     ) -> None:
         chosen = 1 if num_graphs is None else num_graphs
         check_positive(self, num_graphs=chosen, every_n_epochs=every_n_epochs, batch_size=batch_size)
-        # A text is a sequence, too: "val" would be the splits v, a and l.
+        # A text is also a sequence: "val" would be the splits v, a and l.
         if isinstance(splits, str) or not splits or not set(splits) <= {"val", "test"}:
             raise BadInput(f"splits of TrainTestGap must be a list of val, test or both, got {splits!r}.")
         self.num_graphs, self.every_n_epochs = num_graphs, every_n_epochs
@@ -69,14 +69,14 @@ class TrainTestGap(pl.Callback):
         self.table = DiagnosticTable("train_test_gap", GAP_COLUMNS)
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Begin the table."""
+        """Start the table."""
         probed_module(pl_module)
         self.table.start(trainer)
         if "test" in self.splits and trainer.is_global_zero:
-            log.warning("TrainTestGap scores the test split while training: choose nothing by what it shows.")
+            log.warning("TrainTestGap scores the test split during training: do not select anything by it.")
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Compare with the chosen splits while training."""
+        """Compare with the chosen splits during training."""
         turn = (trainer.current_epoch + 1) % self.every_n_epochs == 0
         if trainer.state.fn == "fit" and not trainer.sanity_checking and turn:
             module = probed_module(pl_module)
@@ -86,7 +86,7 @@ class TrainTestGap(pl.Callback):
                 self._compare(trainer, module, split, train, scores)
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Hand the table to the trackers."""
+        """Pass the table to the trackers."""
         self.table.publish(trainer)
 
     def on_test_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -122,10 +122,10 @@ class TrainTestGap(pl.Callback):
     def _scores(
         self, trainer: pl.Trainer, module: BenchmarkModule, split: Split, num_graphs: int | None
     ) -> dict[str, float]:
-        """Scores on chosen graphs of a split, or on all; torchmetrics adds up what the processes have seen."""
+        """Return scores on chosen graphs of a split, or on all; torchmetrics adds up what the processes have seen."""
         table = split_table(trainer, split)
         chosen = choose_graphs(trainer, split, len(table) if num_graphs is None else num_graphs, self.seed)
-        if len(chosen) >= trainer.world_size:  # else every process scores all: metrics cannot add up nothing
+        if len(chosen) >= trainer.world_size:  # else every process scores all: an empty metric cannot be added up
             chosen = chosen[trainer.global_rank :: trainer.world_size]
         with undisturbed(trainer, module, self.seed):
             scores = SplitScores(module.task, "probe").to(module.device)

@@ -34,29 +34,29 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "test": ("score:test", "score a run on the test split"),
     "predict": ("predict:predict", "write a run's predictions of a new input, or of a split, to a file"),
     "embed": ("predict:embed", "write a run's representations of graphs or nodes to a file"),
-    "params": ("profile:params", "count trainable parameters; reads no data but your own and those of Graphs"),
+    "params": ("profile:params", "count trainable parameters; reads no data except your own and those of Graphs"),
     "prepare": ("prepare:prepare", "fill the store with data and encodings ahead of a fit"),
     "profile": ("profile:profile", "measure throughput, memory and operations"),
     "sweep": ("sweep:sweep", "train and compare several models, seeds and folds in one command"),
     "study": ("study:study", "answer the four questions of a reviewer about a model: control, depth, budget, cost"),
     "tune": ("tune:tune", "search for better options by validation scores, with Optuna"),
-    "explain": ("explain:explain", "show which atoms and bonds (nodes, edges) a prediction rests on"),
+    "explain": ("explain:explain", "show which atoms and bonds (nodes, edges) a prediction depends on"),
     "export": ("export:export", "write a run's model as a folder that others can load, or as a program"),
-    "push": ("export:push", "put a run's model, or what was exported, on the Hugging Face Hub"),
+    "push": ("export:push", "upload a run's model, or an exported folder, to the Hugging Face Hub"),
     "report": ("report:report", "compare runs on one page, and as Markdown, CSV and LaTeX"),
     "reproduce": (
         "reproduce:reproduce",
         "train what a published table lacks, and write it with printed and obtained values",
     ),
-    "verify": ("verify:run", "check a run that somebody sent, and add it to the tables of equal budget"),
-    "status": ("report:status", "show how far a sweep, a study, a table or a prediction is"),
+    "verify": ("verify:run", "check a run that someone sent, and add it to the equal-budget tables"),
+    "status": ("report:status", "show the progress of a sweep, a study, a table or a prediction"),
     "list": ("list_command:list_installed", "show what is installed: architectures, benchmarks, configurations, ..."),
     "config": ("list_command:show_config", "print an installed configuration, or copy it to a file"),
     "new-plugin": ("new_plugin:run", "write a small installable package with a model of your own"),
-    "completion": ("completion:run", "print what makes names and options complete in bash or zsh"),
-    "version": ("list_command:show_version", "show which graphbench this is, and the versions below it"),
+    "completion": ("completion:run", "print a script that completes names and options in bash or zsh"),
+    "version": ("list_command:show_version", "show the versions of graphbench and its dependencies"),
 }
-#: Errors of files and folders that a user named, or of the disk or file server that they lie on.
+#: Errors of files and folders that a user named, or of the disk or file server that they are on.
 _USER_ERRORS = (
     errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.ENAMETOOLONG, errno.EEXIST,
     errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.EIO, errno.ESTALE, errno.EBADF,
@@ -75,10 +75,10 @@ def usage() -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; errors meant for a person are shown without a traceback.
+    """Run one command; user errors are shown without a traceback.
 
     Args:
-        arguments: the command line after `graphbench`; that of the process when left out.
+        arguments: the command line after `graphbench`; defaults to that of the process.
 
     Returns:
         Exit code: 0 for success, 1 after an error, 130 after Ctrl-C and 143 after SIGTERM, else that of the command.
@@ -91,7 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         with stoppable(), hushed_threads():
             code = _dispatch(words)
-            sys.stdout.flush()  # at Python's end an error of what waits for the disk would be a traceback
+            sys.stdout.flush()  # a failed flush at interpreter exit would print a traceback
             return code
     except Stopped as stop:
         from graphbench.runs.slurm import queue_again_if_preempted
@@ -104,7 +104,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     except KeyboardInterrupt:  # outside of the main thread's handlers
         return 128 + signal.SIGINT
-    except BrokenPipeError:  # the reader, such as `head`, ended; exiting must not flush to it
+    except BrokenPipeError:  # the reader, such as `head`, exited; exiting must not flush to it
         _drop_output()
         return 1
     except (MemoryError, RuntimeError) as error:
@@ -129,9 +129,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _open_closed_streams() -> None:
-    """Put the null device in the place of standard streams that were closed, as by `>&-`: Python leaves None.
+    """Replace standard streams that were closed, as by `>&-`, with the null device: Python leaves None.
 
-    Standard output is opened for reading alone: an answer that nobody can get is an error when it is written.
+    Standard output is opened read-only: writing an answer that nobody can receive is an error.
     """
     for name, mode, flags in (("stdin", "r", os.O_RDONLY), ("stdout", "w", os.O_RDONLY), ("stderr", "w", os.O_WRONLY)):
         if getattr(sys, name) is None:
@@ -139,16 +139,16 @@ def _open_closed_streams() -> None:
 
 
 def _open_file(error: OSError) -> str | None:
-    """Return the file that was being written, which Python's error does not name where a disk is full; None if unknown.
+    """Return the file that was being written, which Python's error does not name when a disk is full; None if unknown.
 
-    It is open in one of the functions that the error came through, the innermost that has one.
+    It is the one that is open in the innermost of the functions that the error passed through.
     """
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     for frame in reversed(frames):
         for value in frame.f_locals.values():
             if not isinstance(value, io.IOBase) or value in (sys.stdout, getattr(sys.stdout, "buffer", None)):
                 continue
-            with contextlib.suppress(ValueError):  # a writer that was taken from its file
+            with contextlib.suppress(ValueError):  # a writer that was detached from its file
                 name = getattr(value, "name", None)  # a number for a handle
                 if set("wax+") & set(str(getattr(value, "mode", ""))) and isinstance(name, str | bytes):
                     return os.fsdecode(name)
@@ -156,10 +156,10 @@ def _open_file(error: OSError) -> str | None:
 
 
 def _failed_output(error: OSError) -> str | None:
-    """Name standard output if it takes no empty line, such as a file on a full disk; exiting must not flush to it."""
+    """Name standard output if an empty line cannot be written, as on a full disk; exiting must not flush to it."""
     try:
         os.write(sys.stdout.fileno(), b"" if error.errno == errno.EBADF else b"\n")
-    except io.UnsupportedOperation:  # no file of the system
+    except io.UnsupportedOperation:  # not a file of the system
         return None
     except OSError:
         _drop_output()
@@ -181,7 +181,7 @@ def _dispatch(words: list[str]) -> int:
     if name not in LIGHT:
         try:
             Path.cwd()
-        except FileNotFoundError:  # MKL would end the process, in words about its libraries
+        except FileNotFoundError:  # MKL would abort the process with a message about its libraries
             raise BadInput("The current folder was removed: change to another one.") from None
         if _showed_help(name, words[1:]):
             return 0
@@ -200,7 +200,7 @@ def _dispatch(words: list[str]) -> int:
 
 
 def _showed_help(name: str, words: list[str]) -> bool:
-    """Show a command's help if it is asked for, and tell so, else check its words; both before torch is imported."""
+    """Show a command's help and return True if it is requested, else check the words; both before torch is imported."""
     from graphbench.cli.options import OWN, show_help
 
     if name not in OWN:

@@ -1,7 +1,7 @@
 """Check a command line before torch is imported: unknown options, names and files, and misplaced values.
 
-Importing torch and Lightning takes seconds, too long to report a typo. What cannot be read from sources is left to the
-parser that LightningCLI builds.
+Importing torch and Lightning takes seconds, which is too long to report a typo. What cannot be read from sources is
+left to the parser that LightningCLI builds.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ _COMMON = (
 )  # fmt: skip
 #: Top-level keys of a configuration.
 _TOP_KEYS = ("data", "model", "trainer", "seed_everything", "expected")
-#: Options that only hold others -> what to write instead.
+#: Options that only contain others -> what to write instead.
 _NAMELESS = {
     "model": "an architecture is named by --model.architecture NAME",
     "model.schedule": "a schedule is named by --model.schedule.name, one of graphbench's own, and torch's classes are "
     "not among them",
     "trainer": "its options have names of their own, such as --trainer.max_epochs 10",
 }
-#: Endings of data files, which no module has.
+#: Suffixes of data files, which no module has.
 _DATA_FILES = re.compile(
     r"\.(csv|tsv|txt|smi|smiles|sdf|mol2?|parquet|feather|xlsx|jsonl|pt|pkl|npz|graphml|gz|zip|ckpt)$"
 )
@@ -88,14 +88,14 @@ def check_command(command: str, words: Sequence[str]) -> None:
 
 
 def check_fit_options(command: str, words: Sequence[str], own: Iterable[str], reserved: Mapping[str, str]) -> None:
-    """Check the words that a command hands on to `graphbench fit`, without the command's own options.
+    """Check the words that a command passes on to `graphbench fit`, without the command's own options.
 
-    Names of its own options are suggestions; `reserved` are options of `fit` that it sets itself, and why.
+    The names of its own options serve as suggestions; `reserved`: options of `fit` that it sets itself -> why.
     """
     line = CommandLine.parse(words, flags=FLAGS)
     for one in line.options:
         if one.name in reserved:
-            raise BadInput(f"graphbench {command} takes no {one.name}: {reserved[one.name]}.")
+            raise BadInput(f"graphbench {command} does not accept {one.name}: {reserved[one.name]}.")
     _check_values(line, "fit")
     line = line.located()
     check_names(line)
@@ -105,7 +105,7 @@ def check_fit_options(command: str, words: Sequence[str], own: Iterable[str], re
 def check_set_once(words: Sequence[str], setters: Mapping[str, str]) -> None:
     """Refuse an option of a fit that a command sets for each of its trainings, and would override.
 
-    `setters` has what sets an option, by its dotted name in any spelling.
+    `setters` maps the dotted name of an option, in any spelling, to what sets it.
     """
     by_path = {CommandLine.parse([f"--{option}"]).options[0].path: setter for option, setter in setters.items()}
     for one in CommandLine.parse(words, flags=FLAGS).options:
@@ -119,7 +119,7 @@ def check_set_once(words: Sequence[str], setters: Mapping[str, str]) -> None:
 
 
 def _check_values(line: CommandLine, command: str) -> None:
-    """Refuse a value without an option, and `+=` for an option that takes no list."""
+    """Refuse a value without an option, and `+=` for an option that is not a list."""
     for one in line.options:
         if not one.name:
             option = _option_for(one.value, command)
@@ -127,11 +127,11 @@ def _check_values(line: CommandLine, command: str) -> None:
             raise BadInput(f"Unexpected argument {one.value!r}. {hint}")
         name = one.name.lstrip("-").replace("-", "_")
         if one.appends and (one.path in (*REQUIRED, *HOLDERS, "seed_everything") or name in OWN.get(command, ())):
-            raise BadInput(f"{one.words[0]}: {one.name} takes no list to add to. Leave the + out.")
+            raise BadInput(f"{one.words[0]}: {one.name} is not a list to add to. Leave out the +.")
 
 
 def _option_for(word: str, command: str) -> str | None:
-    """Guess the option whose value a word is."""
+    """Guess the option to which a value belongs."""
     path = Path(word)
     if (path / "config.yaml").is_file():
         return "--resume" if command == "fit" else "--run"
@@ -145,7 +145,7 @@ def _option_for(word: str, command: str) -> str | None:
 
 
 def check_names(line: CommandLine) -> None:
-    """Refuse a file or folder that stands for a class, and a name where none belongs."""
+    """Refuse a file or folder in place of a class, and a name where none belongs."""
     for one in line.options:
         slot = one.name.removeprefix("--").removesuffix(".class_path")
         if slot in SLOTS and one.values == ("",):
@@ -160,7 +160,7 @@ def check_names(line: CommandLine) -> None:
 
 
 def _check_name(option: str, slot: str, value: str) -> None:
-    """Refuse a file, or its name, in place of a class; `option` is where it stands, for the message."""
+    """Refuse a file, or its name, in place of a class; `option` is its place, for the message."""
     dotted = all(part.isidentifier() for part in value.split("."))
     if dotted and not _DATA_FILES.search(value) and ("." not in value or not Path(value).exists()):
         return
@@ -170,7 +170,7 @@ def _check_name(option: str, slot: str, value: str) -> None:
     )
     if slot == "data":
         text += (
-            f" Data of your own are named beside it: --data Molecules --data.file {value}, or for other graphs "
+            f" Your own data have separate options: --data Molecules --data.file {value}, or for other graphs "
             f"--data Graphs --data.source {value}."
         )
     raise BadInput(text)
@@ -201,7 +201,7 @@ def _check_options(line: CommandLine, own: Iterable[str], run: CommandLine) -> N
 def _check_contents(line: CommandLine, run: CommandLine) -> None:
     """Refuse unknown options in files and mappings.
 
-    An option whose class is not named beside it is checked against the only class of its slot; of several, the last one
+    An option whose class is not named with it is checked if its slot has only one class; among several, the last one
     decides and ignores what it does not know.
     """
     _check_order(line.contents)
@@ -214,7 +214,7 @@ def _check_contents(line: CommandLine, run: CommandLine) -> None:
         for slot, name in here.items():
             _check_name(slot if place.endswith(slot) else f"{place}: {slot}", slot, name)
         if place == "--model" and "model.architecture" not in here and value_at(content, "model.architecture"):
-            raise BadInput(f"{place}: architecture needs a class_path in it. Options alone go to --model.architecture.")
+            raise BadInput(f"{place}: architecture needs a class_path. Options without one go to --model.architecture.")
         try:
             for option, is_beside_class in options_in(content):
                 slot = next((slot for slot in REQUIRED if option.startswith(f"{slot}.")), "")
@@ -232,9 +232,9 @@ def _check_contents(line: CommandLine, run: CommandLine) -> None:
 
 
 def _check_order(contents: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
-    """Refuse a file that a later one overrides whole: an overlay that stands before what it was to lie over.
+    """Refuse a file that a later one overrides completely: an overlay that precedes the configuration it should change.
 
-    Files with lists are left alone, since the callbacks of several files add up.
+    Files with lists are not checked, since the callbacks of several files add up.
     """
     files = [(place, _leaves(content)) for place, content in contents if place.startswith("--config ")]
     for number, (place, options) in enumerate(files):
@@ -249,7 +249,7 @@ def _check_order(contents: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
 
 
 def _leaves(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return values that are no mappings, by their keys without `init_args`, except below `expected`."""
+    """Return values other than mappings by their keys without `init_args`, except those below `expected`."""
     return {
         ".".join(part for part in name.split(".") if part != "init_args"): value
         for name, value in flatten(content)
@@ -258,7 +258,7 @@ def _leaves(content: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _check_top_key(key: str, classes: Mapping[str, str]) -> None:
-    """Refuse an unknown top-level key of a file, which is a mistake or was to hold an anchor."""
+    """Refuse an unknown top-level key of a file, which is a mistake or was meant for an anchor."""
     try:
         _check_option(key, _COMMON, classes)
     except BadInput as error:
@@ -272,7 +272,7 @@ def _check_top_key(key: str, classes: Mapping[str, str]) -> None:
 
 
 def _check_option(option: str, names: Collection[str], classes: Mapping[str, str]) -> None:
-    """Refuse an unknown option, and one of a class that is not among `classes` (slot -> class that is named).
+    """Refuse an unknown option, and an option of a class that is not among `classes` (slot -> named class).
 
     `names` are the options without a prefix.
     """
@@ -310,7 +310,7 @@ def _unknown(option: str, names: Iterable[str], classes: Mapping[str, str]) -> B
 
 
 def meant(option: str, classes: Mapping[str, str]) -> str | None:
-    """Return the option that was meant by one without its prefix, or by its name in other programs; None if unknown.
+    """Return the option meant by a name without its prefix, or by its name in other programs; None if unknown.
 
     Examples:
         >>> meant("lr", {})

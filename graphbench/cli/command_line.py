@@ -1,7 +1,7 @@
 """Parse the words after a command once: options, their values, and the contents of configuration files.
 
 Checks, imports, recipes, continued runs, sweeps and completion read a `CommandLine`; jsonargparse parses the same words
-to values afterwards. The tables of options that name classes, or hold other options, are here as well.
+to values afterwards. The tables of options that name classes or contain other options are also here.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class Slot:
 
     Args:
         kind: of the class, for messages.
-        group: where such classes are registered, if anywhere.
-        module: public module with further ones.
+        group: entry-point group in which such classes are registered, if any.
+        module: public module with more of them.
     """
 
     kind: str
@@ -52,7 +52,7 @@ SLOTS: dict[str, Slot] = {
 }
 #: Slots that every model fills -> where their classes are registered.
 REQUIRED: dict[str, registry.Group] = {"data": "benchmarks", "model.architecture": "architectures"}
-#: Option that holds others -> the class that takes them.
+#: Option that contains others -> the class that accepts them.
 HOLDERS: dict[str, str] = {
     "trainer": "pytorch_lightning.trainer.trainer:Trainer",
     "model": "graphbench.training.module:BenchmarkModule",
@@ -70,7 +70,7 @@ _SHORT = {"-c": "--config", "-o": "--output"}
 
 
 def spell_out(words: Sequence[str]) -> list[str]:
-    """Replace `-c` by `--config`, which adds up without a plus, and `-o` by `--output`.
+    """Replace `-c` by `--config`, which accumulates without a plus, and `-o` by `--output`.
 
     Examples:
         >>> spell_out(["-c", "a.yaml", "-cb.yaml", "--config+=c.yaml", "-o=out"])
@@ -91,8 +91,8 @@ class Option:
 
     Args:
         name: with its dashes, without `+`; "" for a value without an option.
-        values: the words that follow; several if the option takes several.
-        words: all of it as typed.
+        values: the words that follow; several if the option accepts several.
+        words: the option and its values as typed.
         appends: whether it adds to a list, by `+=`.
     """
 
@@ -112,10 +112,10 @@ class Option:
         return ".".join(part for part in self.name.lstrip("-").split(".") if part not in ("init_args", "class_path"))
 
     def read(self) -> Any:
-        """Return the value: a mapping or list if it is one in JSON or YAML, else the text.
+        """Return the value: a mapping or list if the text is one in JSON or YAML, else the text.
 
-        A file of settings is read where jsonargparse reads one: in place of a class or of a group of options, but not
-        as a file of data.
+        A settings file is read where jsonargparse reads one: in place of a class or a group of options, not as a data
+        file.
         """
         if self.path in (*SLOTS, *HOLDERS) and holds_settings(self.value):
             return read(Path(self.value))
@@ -146,7 +146,7 @@ class CommandLine:
 
     @classmethod
     def parse(cls, words: Sequence[str], several: Collection[str] = (), flags: Collection[str] = ()) -> CommandLine:
-        """Group words into options and values. Those in `several` take any number of values, in `flags` none."""
+        """Group words into options and values; options in `several` accept any number of values, in `flags` none."""
         options: list[Option] = []
         takes_value = False
         for word in spell_out(words):
@@ -168,7 +168,7 @@ class CommandLine:
         return [word for option in self.options for word in option.words]
 
     def without(self, *starts: str) -> CommandLine:
-        """Return the command line without the options whose names start so.
+        """Return the command line without the options whose names begin with one of `starts`.
 
         Examples:
             >>> line = CommandLine.parse(["sft/table-4", "--launcher", "submitit", "--launcher.time=60"])
@@ -187,7 +187,7 @@ class CommandLine:
         return CommandLine(tuple(options))
 
     def classes_first(self) -> CommandLine:
-        """Return the command line with each class before its options, if words name it once and no file does.
+        """Return the command line with each class before its options, if the words name it once and no file does.
 
         Examples:
             >>> CommandLine.parse(["--data.fold", "1", "--data", "CSL"]).classes_first().words
@@ -205,10 +205,10 @@ class CommandLine:
 
     @cached_property
     def contents(self) -> list[tuple[str, Mapping[str, Any]]]:
-        """The settings in files, JSON values and names of classes: where each is, and a mapping nested as in a file.
+        """The settings in files, JSON values and class names: pairs of a place and a mapping nested as in a file.
 
         Raises:
-            BadInput: a file is missing, cannot be read or holds no mapping.
+            BadInput: a file is missing, cannot be read or is not a mapping.
         """
         contents: list[tuple[str, Mapping[str, Any]]] = []
         for option in self.options:
@@ -233,13 +233,13 @@ class CommandLine:
         return {slot: name for _, content in self.contents for slot, name in classes_in(content).items()}
 
     def named(self, *names: str) -> list[Option]:
-        """Return the options of these names, which include the dashes."""
+        """Return the options with these names, dashes included."""
         return [option for option in self.options if option.name in names]
 
     def value(self, path: str, files: bool = False) -> Any:
         """Return the last value of a dotted option, without dashes, parsed as YAML; None if unset.
 
-        With `files` configurations are read as well, whose paths are `located`; else the words alone count.
+        With `files`, configurations are also read, whose paths are `located`; otherwise only the words count.
         """
         for option in reversed(self.options):
             if option.value and (files or option.name != "--config"):
@@ -262,7 +262,7 @@ def is_option(word: str) -> bool:
 
 
 def as_word(path: str | Path) -> str:
-    """Quote a path for a command that a person copies into a shell.
+    """Quote a path for a command to be copied into a shell.
 
     Examples:
         >>> as_word("runs/mine"), as_word("runs/3 layers")
@@ -272,7 +272,7 @@ def as_word(path: str | Path) -> str:
 
 
 def holds_settings(value: str) -> bool:
-    """Return whether a value is a file of settings."""
+    """Return whether a value is a settings file."""
     return value.endswith(SETTINGS) and Path(value).is_file()
 
 
@@ -303,7 +303,7 @@ def value_at(content: Any, option: str) -> Any:
 
 
 def class_named(value: Any) -> str | None:
-    """Return the class that a value names, as text or as `class_path` of a mapping."""
+    """Return the class that a value names, as text or as the `class_path` of a mapping."""
     name = value.get("class_path") if isinstance(value, Mapping) else value
     return name if isinstance(name, str) and name else None
 
@@ -320,10 +320,10 @@ def classes_in(content: Mapping[str, Any]) -> dict[str, str]:
 
 
 def options_in(content: Mapping[str, Any]) -> Iterator[tuple[str, bool]]:
-    """Yield the options of a configuration, named as on the command line, and whether it names their class, too.
+    """Yield the options of a configuration, named as on the command line, and whether it also names their class.
 
     Raises:
-        BadInput: options of a class stand beside its name instead of below `init_args`, or the model is named as one.
+        BadInput: options of a class are next to its name, not below `init_args`, or the model is named as a class.
 
     Examples:
         >>> list(options_in({"data": {"class_path": "NCI", "init_args": {"seed": 1}}, "model": {"head": {"dim": 3}}}))
@@ -350,13 +350,13 @@ def options_in(content: Mapping[str, Any]) -> Iterator[tuple[str, bool]]:
 
 
 def _options_of_class(slot: str, value: Mapping[str, Any]) -> Iterator[tuple[str, bool]]:
-    """Yield the options of a mapping that describes a class, or some options of one."""
+    """Yield the options of a mapping that describes a class, or some of its options."""
     has_class = "class_path" in value
     beside = [str(name) for name in value if name not in CLASS_KEYS]
     if has_class and beside:
         example = f"{{class_path: {value['class_path']}, init_args: {{{beside[0]}: ...}}}}"
         raise BadInput(
-            f"{slot}: {', '.join(beside)} must stand below init_args, since class_path is there: {slot}: {example}."
+            f"{slot}: {', '.join(beside)} must be below init_args, since class_path is given: {slot}: {example}."
         )
     arguments = value.get("init_args") or {}
     for option in (*beside, *(arguments if isinstance(arguments, Mapping) else ())):

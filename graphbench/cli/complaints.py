@@ -20,10 +20,10 @@ from graphbench.training.arguments import parameters
 #: Option that names a class -> base class of what its constructor builds.
 _BUILT: dict[str, type] = {"data": Benchmark, "model.architecture": Architecture}
 
-#: Where Lightning chooses devices, and the options by which it does.
+#: Where Lightning chooses devices, and the options that it uses.
 _DEVICES = "pytorch_lightning.trainer.connectors.accelerator_connector"
 _OF_DEVICES = ("accelerator", "devices", "num_nodes", "strategy", "precision", "plugins")
-#: Where it refuses options once it knows the data.
+#: Where it raises errors about options once it knows the data.
 _WITH_DATA = (
     "pytorch_lightning.callbacks", "pytorch_lightning.loops", "pytorch_lightning.trainer.connectors",
     "lightning_fabric.plugins.environments",
@@ -33,7 +33,7 @@ _BUILT_BY_LIGHTNING = ("logger", "profiler", "plugins", "callbacks")
 
 
 def explain_construction(error: Exception, configured: Callable[[str], Any]) -> str | None:
-    """Return one line for an error while data, model and trainer are built; None if it should be raised as it is.
+    """Return one line for an error while data, model and trainer are built; None if it should be raised unchanged.
 
     `configured` returns the value of an option of the command line, None for unknown ones.
     """
@@ -57,7 +57,7 @@ def explain_construction(error: Exception, configured: Callable[[str], Any]) -> 
 
 
 def _fault(error: BaseException, configured: Callable[[str], Any]) -> str | None:
-    """Return why a class of the trainer cannot be built, with its option: jsonargparse tells of none in a list."""
+    """Return why a class of the trainer cannot be built, with its option, which jsonargparse does not name in lists."""
     if not str(error).startswith("Does not validate"):
         return None
     for option in _BUILT_BY_LIGHTNING:
@@ -77,16 +77,16 @@ def _items(value: Any) -> list[Any]:
 
 
 def _named(value: Any) -> str:
-    """Write the value of an option, classes by their names."""
+    """Format the value of an option, with classes as their names."""
     names = [item.class_path.rpartition(".")[2] if isinstance(item, Namespace) else str(item) for item in _items(value)]
     return ",".join(names)
 
 
 def with_whole_name(error: BaseException, configured: Callable[[str], Any]) -> str | None:
-    """Complete the option's name in a constructor's message to the one on the command line.
+    """Replace the option's name in a constructor's message with its full name on the command line.
 
-    A part of a model may have an option of the same name: then the value that was refused must be the configured one.
-    None if the message is about something else, or has the whole name already.
+    A part of a model may have an option of the same name: then the refused value must be the configured one. None if
+    the message is about something else, or already has the full name.
     """
     error = _root(error)
     if type(error) is not BadInput:
@@ -107,21 +107,21 @@ def with_whole_name(error: BaseException, configured: Callable[[str], Any]) -> s
 
 
 def reason(error: BaseException) -> str:
-    """Return the first cause of an error as one line, without what jsonargparse or Lightning say around it."""
+    """Return the first cause of an error as one line, without the text that jsonargparse or Lightning add."""
     error = _root(error)
     return " ".join(str(error).split()) or type(error).__name__
 
 
 def explain_training(error: BaseException) -> str | None:
-    """Return one line for an error of a training that a logger, an optimizer or Lightning raised; None for others."""
+    """Return one line for a training error that a logger, an optimizer or Lightning raised; None for others."""
     if no_room(error):  # the file is named instead
         return None
-    if _passed(error, "lightning_fabric.loggers", "pytorch_lightning.loggers"):  # such as one whose server wants a key
+    if _passed(error, "lightning_fabric.loggers", "pytorch_lightning.loggers"):  # such as one whose server needs a key
         return f"--trainer.logger: {reason(error)}"
     if not isinstance(error, (RuntimeError, ValueError, MisconfigurationException)):
         return None
     last = _modules(error)[-1]
-    if last.startswith("torch.optim."):  # of the first gradients, as those for sparse tensors alone refuse
+    if last.startswith("torch.optim."):  # on the first gradients, as from optimizers only for sparse tensors
         return f"The optimizer of --model.optimizer cannot train this model: {reason(error)}"
     # Refused once the data were known, such as a monitor or a share of batches.
     return reason(error) if last.startswith(_WITH_DATA) else None
@@ -130,7 +130,7 @@ def explain_training(error: BaseException) -> str | None:
 def explain_lost_process(error: BaseException) -> str | None:
     """Return one line for an exchange with other processes that failed, over gloo or NCCL; None for other errors.
 
-    Every process that is left gets such an error, and the one that ended has said why.
+    Every remaining process gets such an error; the one that exited has reported why.
 
     Examples:
         >>> lost = RuntimeError("[gloo/transport/tcp/pair.cc:553] Connection closed by peer. This is typically ...")
@@ -142,7 +142,7 @@ def explain_lost_process(error: BaseException) -> str | None:
     if "gloo/" not in str(error) and not (dist.is_available() and isinstance(error, dist.DistError)):
         return None
     why = reason(error).partition(" This is typically")[0][:300]
-    return f"Another process of this training has ended or does not answer: {why}"
+    return f"Another process of this training exited or does not answer: {why}"
 
 
 def _root(error: BaseException) -> BaseException:
@@ -162,7 +162,7 @@ def _constructors(error: BaseException) -> Iterator[tuple[Any, bool]]:
 
 
 def _passed(error: BaseException, *packages: str) -> bool:
-    """Return whether an error comes through one of these packages, but not out of graphbench itself."""
+    """Return whether an error comes through one of these packages, but was not raised by graphbench itself."""
     modules = _modules(error)
     return any(name.startswith(packages) for name in modules) and not modules[-1].startswith("graphbench")
 

@@ -24,26 +24,26 @@ if TYPE_CHECKING:
 
 #: Warnings that are right in general and wrong here, with the reason.
 _NOISE = (
-    ".*callbacks used to create the checkpoint need to be provided.*",  # scoring needs the weights alone
+    ".*callbacks used to create the checkpoint need to be provided.*",  # scoring needs only the weights
     ".*LightningCLI's args parameter.*",  # we split the command line ourselves
-    ".*is smaller than the logging interval.*",  # epochs are logged whatever the interval
+    ".*is smaller than the logging interval.*",  # epochs are logged at any interval
     ".*does not have many workers.*",  # batches are cut from arrays in a fraction of a millisecond
     ".*recommended to use `self.log.*sync_dist=True.*",  # torchmetrics has already reduced what we log
-    ".*exists and is not empty.*",  # the run folder holds config.yaml before the first checkpoint
+    ".*exists and is not empty.*",  # the run folder contains config.yaml before the first checkpoint
     ".*Experiment logs directory.*",
     ".*You are using `weights_only=.*",
     ".*loading a checkpoint outside the 'fit' stage.*",  # its weights are the averages, which is what is scored
-    ".*The `srun` command is available on your system but is not used.*",  # neither on login nodes nor by launched jobs
+    ".*The `srun` command is available on your system but is not used.*",  # right on login nodes, and in launched jobs
     "\\s*Unable to serialize instance",  # `GraphbenchCLI.resolved_config` writes the value, or raises an error
     ".*`isinstance\\(treespec, LeafSpec\\)` is deprecated.*",  # Lightning 2.6 on torch 2.13
 )
 
 
 class _StandardError(logging.Handler):
-    """Write to the current standard error, not to that of the time when logging began."""
+    """Write to the current standard error, not to the one at the time when logging was set up."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Print one line; a full disk must not end a training."""
+        """Print one line; a full disk must not stop a training."""
         try:
             print(visible(self.format(record)), file=sys.stderr)
         except OSError as error:
@@ -52,8 +52,8 @@ class _StandardError(logging.Handler):
 
 
 def _passes(record: logging.LogRecord) -> bool:
-    """Pass errors of every process, and everything else of the first: the others would repeat it."""
-    lightning = sys.modules.get("lightning_utilities.core.rank_zero")  # commands without it have one process
+    """Pass errors from every process, and everything else only from the first: the others would repeat it."""
+    lightning = sys.modules.get("lightning_utilities.core.rank_zero")  # commands without this module have one process
     rank = getattr(getattr(lightning, "rank_zero_only", None), "rank", None)
     return record.levelno >= logging.ERROR or not rank
 
@@ -63,7 +63,7 @@ def set_up_logging() -> None:
     handler = _StandardError()
     handler.addFilter(_passes)
     handler.setFormatter(logging.Formatter("%(message)s"))
-    # Lightning's own lines are those about measured profiles and the end of a run.
+    # Of Lightning's lines, those about measured profiles and the end of a run remain.
     for name in ("graphbench", "pytorch_lightning.profilers", "pytorch_lightning.callbacks.early_stopping"):
         logger = logging.getLogger(name)
         logger.handlers, logger.propagate = [handler], False
@@ -75,9 +75,9 @@ def set_up_logging() -> None:
 
 
 def in_terminal() -> bool:
-    """Tell whether standard output is a terminal that moves its cursor.
+    """Return whether standard output is a terminal that can move its cursor.
 
-    `!graphbench fit` in a notebook gets a terminal of which every movement becomes a line of the cell.
+    `!graphbench fit` in a notebook gets a terminal whose every cursor movement becomes a line of the cell.
     """
     return sys.stdout.isatty() and "JPY_PARENT_PID" not in os.environ
 
@@ -91,15 +91,15 @@ class _Console(Console):
 
 
 def console(width: int = 120) -> Console:
-    """Return standard output, as wide as the terminal, or of a fixed width for files and pipes."""
+    """Return standard output with the terminal's width, or a fixed width for files and pipes."""
     return _Console(width=None if sys.stdout.isatty() else width, highlight=False, markup=False, emoji=False)
 
 
 def show_table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]], corner: str | None = None) -> None:
     """Print a table; the first column is text, the others are numbers. Wide cells are folded, never cut.
 
-    `corner` names the first column of the transposed table, which is shown if this one is wider than the terminal; None
-    never to transpose.
+    `corner` names the first column of the transposed table, which is shown if this one is wider than the terminal; with
+    None the table is never transposed.
     """
     place, table = console(), _table(title, header, rows)
     if corner is not None and Console(width=10_000, markup=False).measure(table).maximum > place.width:
@@ -120,7 +120,7 @@ def _table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> 
 
 
 def plain_table(title: str, header: Sequence[str], numeric: Sequence[str] = ()) -> Table:
-    """Return an empty table without lines, whose first column is never folded; `numeric` columns align at the right."""
+    """Return an empty table without lines, whose first column is never folded; `numeric` columns are right-aligned."""
     table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
     for number, name in enumerate(header):
         table.add_column(name, justify="right" if name in numeric else "left", no_wrap=number == 0, overflow="fold")
@@ -136,9 +136,9 @@ def count_parameters(module: nn.Module) -> int:
 
 
 def peak_memory_mb(device: torch.device) -> float | None:
-    """Return the peak of memory in MB (1e6 bytes): tensors on a CUDA device that trains, else all of this process.
+    """Return the peak memory in MB (1e6 bytes): of tensors if training on a CUDA device, else of the whole process.
 
-    None for a process on Windows, where Python has no count of it.
+    None for a process on Windows, where Python does not count it.
     """
     if device.type == "cuda":
         import torch
@@ -163,7 +163,7 @@ def highest_memory_mb(device: torch.device) -> float | None:
 
 
 def scores_of(split: str, logged: Mapping[str, float]) -> dict[str, float]:
-    """Return the metrics of a split out of everything that was logged.
+    """Return the metrics of a split from everything that was logged.
 
     Examples:
         >>> scores_of("val", {"val/MAE": 0.25, "capacity/layer_0": 0.5})

@@ -46,7 +46,7 @@ from graphbench.training.lightning_internals import replace_signal_handling
 from graphbench.training.module import BenchmarkModule
 
 register_type(torch.device, str, torch.device)  # a default of Lightning's averaging, which has to go into config.yaml
-# Texts of classes of their own, too, such as a default of Lightning's Timer.
+# Also for subclasses of str, such as a default of Lightning's Timer.
 yaml.SafeDumper.add_multi_representer(str, lambda dumper, text: dumper.represent_str(getattr(text, "value", str(text))))
 
 TRAINER_DEFAULTS = {
@@ -56,10 +56,10 @@ TRAINER_DEFAULTS = {
     "num_sanity_val_steps": 0,
 }
 
-#: Suffix of an architecture's option -> its largest value, far beyond the models of papers: OGBGNN with 1,876 layers
+#: Suffix of an architecture's option -> its largest value, far beyond the models in papers: OGBGNN with 1,876 layers
 #: and GIN of width 32,026 took more than ten seconds to build.
 _LARGEST = {"layers": 1000, "_dim": 4096, "heads": 4096}
-#: Largest value of every other integer but a seed: no tensor is larger.
+#: Largest value of every other integer except a seed: no tensor is larger.
 _LARGEST_INTEGER = 2**31 - 1
 #: Text that jsonargparse writes, with a warning, for an object that it cannot serialize.
 _NOT_WRITTEN = "Unable to serialize instance"
@@ -72,8 +72,8 @@ class GraphbenchCLI(LightningCLI):
     Args:
         arguments: the command line after the command's name.
         run: folder that the trainer writes to.
-        fresh: whether to make up a folder if none is given; without either, nothing is left behind.
-        continue_at: optimizer step at which a run goes on; None for a new one.
+        fresh: whether to choose a folder if none is given; without either, nothing is left behind.
+        continue_at: optimizer step from which a run resumes; None for a new run.
     """
 
     def __init__(
@@ -86,13 +86,13 @@ class GraphbenchCLI(LightningCLI):
         self.run_folder = run
         self.fresh = fresh
         self.continue_at = continue_at
-        #: Whether the folder is removed when the command ends, and whether its name was made up for this run.
+        #: Whether the folder is removed when the command ends, and whether its name was generated for this run.
         self.is_temporary = self.made_up = False
         #: Whether there is a run whose loggers log.
         self.trains = fresh or run is not None
         line = CommandLine.parse(arguments)
         if not self.trains and (rest := line.without("--trainer.logger")) != line:
-            ParsedCLI(arguments, fresh=True)  # what was typed is checked as a fit would
+            ParsedCLI(arguments, fresh=True)  # checks what was typed as a fit would
             arguments = rest.words
         with trust.enforced():
             super().__init__(
@@ -111,7 +111,7 @@ class GraphbenchCLI(LightningCLI):
 
     @property
     def run(self) -> RunFolder:
-        """Return the run folder; only for commands that have one."""
+        """Return the run folder; only for commands with a run."""
         assert self.run_folder is not None
         return self.run_folder
 
@@ -121,7 +121,7 @@ class GraphbenchCLI(LightningCLI):
         return self.trainer.callbacks  # type: ignore[attr-defined,no-any-return]
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
-        """Link the data's specification to the model, and add what a run is expected to reach."""
+        """Link the data's specification to the model, and add the expected results of a run."""
         parser.add_argument("--expected", type=Expected, default=Expected(), help="what a run should reach")
         parser.link_arguments("data.spec", "model.spec", apply_on="instantiate")
 
@@ -130,8 +130,8 @@ class GraphbenchCLI(LightningCLI):
         tops = tuple(f"{parser.env_prefix}_{top}".upper() for top in (*OPTION_TOPS, "config", "seed_everything"))
         if parser.default_env and (named := [name for name in os.environ if name.startswith(tops)]):
             raise BadInput(
-                f"{named[0]} and JSONARGPARSE_DEFAULT_ENV are set: options come from the command line and its files "
-                "alone, so that a run can be told from its recipe. Unset one of them."
+                f"{named[0]} and JSONARGPARSE_DEFAULT_ENV are set: options come only from the command line and its "
+                "files, so a run can be compared with its recipe. Unset one of them."
             )
         try:
             super().parse_arguments(parser, args)
@@ -143,10 +143,10 @@ class GraphbenchCLI(LightningCLI):
 
     def instantiate_classes(self) -> None:
         """Build data, model and trainer, and handle signals in place of Lightning."""
-        # Before the model is built, which would take minutes or all memory.
+        # Before building the model, which could take minutes or all memory.
         self._check_sizes()
         given, settings = self.config, self.settings()
-        # Else Lightning dumps all options once more; it adds the linked specification to those of the model.
+        # Otherwise Lightning dumps all options again, with the linked specification among those of the model.
         self.config_dump = {**settings, "model": dict(settings["model"])}
         self.config = self._with_trackers()
         try:
@@ -157,7 +157,7 @@ class GraphbenchCLI(LightningCLI):
             raise BadInput(message) from error
         finally:
             self.config = given
-        # Built parts, such as encoders, have no plain form; weights that it reads are held against its options.
+        # Built parts, such as encoders, have no plain form; weights that it reads are compared with its options.
         self.model.save_hyperparameters(settings["model"])
         self.signals = Signals(self.trainer)
         replace_signal_handling(self.trainer, self.signals)
@@ -167,7 +167,7 @@ class GraphbenchCLI(LightningCLI):
         self.store = meet_on_loopback(self.trainer)  # kept: torch finds the server while this object lives
 
     def _with_trackers(self) -> Any:
-        """Return the configuration with what a continued run goes on with in its trackers."""
+        """Return the configuration with the settings that resume a continued run in its trackers."""
         check_loggers(self._logger_settings(self.config))
         if self.continue_at is None or self.run_folder is None:
             return self.config
@@ -176,12 +176,12 @@ class GraphbenchCLI(LightningCLI):
         return config
 
     def _logger_settings(self, config: Any) -> list[Any]:
-        """Return class and options of each logger that is configured."""
+        """Return the class and options of each configured logger."""
         value = config.get("trainer.logger") if self.trains else None
         return [] if isinstance(value, bool) else _as_list(value)
 
     def _watch(self) -> None:
-        """Compare notes of the processes after all work of a step, and before checkpoints are written."""
+        """Let the processes compare notes when all work of a step is done and before checkpoints are written."""
         writers = [number for number, callback in enumerate(self.callbacks) if isinstance(callback, Checkpoint)]
         self.callbacks.insert(writers[0] if writers else len(self.callbacks), self.stop)
         self.callbacks.insert(0, FolderWatch(self.stop))
@@ -224,12 +224,12 @@ class GraphbenchCLI(LightningCLI):
             raise
 
     def _choose_folder(self, config: dict[str, Any]) -> None:
-        """Choose a temporary folder for a trial of a few batches, and make one up if none was named."""
+        """Choose a temporary folder for a trial of a few batches, or a new one if none was named."""
         if config.get("fast_dev_run") and (self.run_folder is not None or self.fresh):
             self.run_folder, self.is_temporary = RunFolder.temporary(), True
         elif self.run_folder is None and self.fresh:
             if config.get("num_nodes", 1) > 1:
-                raise BadInput("Name the folder with --run: several nodes could not agree on one made up by the clock.")
+                raise BadInput("Name the folder with --run: several nodes could not agree on one named after the time.")
             self.run_folder = RunFolder.fresh(self.model.spec.name, type(self.model.architecture).__name__)
             self.made_up = True
 
@@ -246,16 +246,16 @@ class GraphbenchCLI(LightningCLI):
         callbacks += [ExactResume(), Throughput(), Forecast(), NoValidation()]
         callbacks += [] if _has(callbacks, NonFinite) else [NonFinite()]
         if config.get("max_time") is None and not _has(callbacks, Timer):
-            callbacks.append(Timer())  # goes on counting in a continued run
+            callbacks.append(Timer())  # keeps counting in a continued run
         callbacks += [LearningRateMonitor(), FirstBoard()] if config["logger"] else []
 
     def _show_progress(self, config: dict[str, Any], callbacks: list[pl.Callback]) -> None:
-        """Show a bar in a terminal, and a line per epoch where there is no terminal or the bar is the user's own."""
+        """Show a bar in a terminal, and a line per epoch if there is no terminal or the user configured the bar."""
         terminal, has_bar = in_terminal(), _has(callbacks, ProgressBar)
         if not terminal and not has_bar:
             config["enable_progress_bar"] = False
         if self.run_folder is not None and not (terminal and has_bar):
-            if not _has(callbacks, Checkpoint):  # Lightning takes the lines, which are one by class, for checkpoints
+            if not _has(callbacks, Checkpoint):  # Lightning mistakes `EpochLines`, a subclass, for one
                 config.pop("enable_checkpointing", None)
             callbacks.append(EpochLines())
         if terminal and not has_bar:
@@ -275,12 +275,12 @@ class GraphbenchCLI(LightningCLI):
         return [*others, RunCSVLogger(folder, self.continue_at)]
 
     def _checkpoints(self, configured: list[pl.Callback], folder: Path) -> list[pl.Callback]:
-        """Return callbacks for the best and the last epoch, unless a user's own `best` or last one replaces them."""
+        """Return callbacks for the best and the last epoch, unless the user's own `best` or last one replaces them."""
         users = [callback for callback in configured if isinstance(callback, ModelCheckpoint)]
         here = [one for one in users if one.dirpath is None or Path(one.dirpath).resolve() == folder.resolve()]
         for callback in here:
             callback.dirpath = str(folder)  # else it would be the folder of whichever logger comes first
-            callback.save_last = None  # `last.ckpt` is there already
+            callback.save_last = None  # `last.ckpt` is written already
         best = BestCheckpoint(
             dirpath=folder, filename="best", enable_version_counter=False,
             monitor=self.model.monitor, mode=self.model.monitor_mode,
@@ -297,23 +297,23 @@ class GraphbenchCLI(LightningCLI):
         return yaml.safe_dump(_with_plain_values(load_yaml(text), self.config), sort_keys=False)
 
     def settings(self) -> dict[str, Any]:
-        """Return the resolved configuration as plain values, as the `config.yaml` of its run has it."""
+        """Return the resolved configuration as plain values, as in the run's `config.yaml`."""
         return dict(load_yaml(self.resolved_config()))
 
 
 class UntrackedTrainer(pl.Trainer):
-    """Lightning's trainer of commands without a run to log: loggers stay plain values, and none is built.
+    """Lightning's trainer for commands that log no run: loggers stay plain values, and none is built.
 
-    Their packages and servers may be missing where a trained model is used, and some create a run when they are built.
+    Their packages and servers may be missing where a trained model is used, and some create a run when built.
     """
 
-    # Not `dict[str, Any]` and `list[Any]`, in which jsonargparse builds what is described as a class.
+    # Not `dict[str, Any]` and `list[Any]`, in which jsonargparse would instantiate descriptions of classes.
     def __init__(self, *args: Any, logger: bool | str | dict | list | None = None, **kwargs: Any) -> None:  # type: ignore[type-arg]
         super().__init__(*args, logger=False, **kwargs)
 
 
 class ParsedCLI(GraphbenchCLI):
-    """Parse a command line, build nothing and seed nothing."""
+    """Parse a command line without building or seeding anything."""
 
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
         """Parse, and hide the seed from LightningCLI until it has skipped seeding."""
@@ -327,9 +327,9 @@ class ParsedCLI(GraphbenchCLI):
 
 
 def build(command: str, words: Sequence[str], parse_alone: bool = False) -> GraphbenchCLI:
-    """Build what `graphbench fit` would train of `words`, for a command that hands them on; no data are read.
+    """Build what `graphbench fit` would train from `words`, for a command that passes them on; no data are read.
 
-    With `parse_alone` data, model and trainer are left out. Errors are those of the fit.
+    With `parse_alone`, data, model and trainer are not built. Errors are those of the fit.
     """
     request = parse_request(own_parser(command), words, run_option=None)
     return (ParsedCLI if parse_alone else GraphbenchCLI)(request.arguments)
@@ -344,7 +344,7 @@ def measure(command: str, words: Sequence[str]) -> tuple[Mapping[str, Any], int]
 def resolve(arguments: Sequence[str]) -> dict[str, Any]:
     """Return all options of a command line with their defaults, as the plain values of a `config.yaml`.
 
-    The default optimizer is written out as its class, so that naming it or not is equal.
+    The default optimizer is written out as its class, so that naming it makes no difference.
     """
     config = ParsedCLI(arguments).settings()
     if config["model"].get("optimizer") in AS_FUNCTION:
@@ -355,12 +355,12 @@ def resolve(arguments: Sequence[str]) -> dict[str, Any]:
 
 
 def _with_plain_values(written: Any, parsed: Any, option: str = "-") -> Any:
-    """Return a written configuration with the values that jsonargparse could not write but are plain ones.
+    """Return a written configuration with the values that jsonargparse could not write but that are plain.
 
-    That is a name for an option that may also be a function, such as `pruning_fn` of Lightning's `ModelPruning`.
+    An example is a name for an option that may also be a function, such as `pruning_fn` of Lightning's `ModelPruning`.
 
     Raises:
-        BadInput: a value has no text, so that nobody could test or continue the run.
+        BadInput: a value cannot be written as text, so the run could be neither tested nor continued.
     """
     if isinstance(written, dict):
         return {key: _with_plain_values(value, parsed[key], f"{option}.{key}") for key, value in written.items()}
@@ -377,7 +377,7 @@ def _with_plain_values(written: Any, parsed: Any, option: str = "-") -> Any:
 
 
 def _with_checkpoint_io(plugins: list[Any]) -> list[Any]:
-    """Write checkpoints by `RunCheckpointIO` unless a plug-in does, since a kill leaves those of Lightning torn."""
+    """Write checkpoints with `RunCheckpointIO` unless a plug-in does: a kill leaves Lightning's own files torn."""
     for plugin in plugins:
         if isinstance(plugin, AsyncCheckpointIO) and plugin.checkpoint_io is None:
             plugin.checkpoint_io = RunCheckpointIO()

@@ -1,7 +1,7 @@
-"""Define the options of commands beside those of LightningCLI, parse a command line into a request, and show help.
+"""Define the commands' own options, in addition to LightningCLI's, parse a command line into a request, and show help.
 
 jsonargparse finds a class by its short name, `GPS` for `graphbench_baselines.gps.GPS`, once its module is imported. So
-the registered classes that a command line or its configurations name are imported, and nothing else.
+only the registered classes that a command line or its configurations name are imported.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _PREDICT = {
     "run": "folder of a finished fit",
     "checkpoint": "checkpoint to use instead of the best",
     "split": "train, val or test (default)",
-    "input": "file (or folder) to answer instead of a split; - for SMILES or texts on standard input",
+    "input": "file (or folder) to predict instead of a split; - for SMILES or texts on standard input",
     "smiles_column": "column of --input with the SMILES or texts; by default that of the fit",
     "data_changed": _DATA_CHANGED,
 }
@@ -50,7 +50,7 @@ OWN: dict[str, dict[str, str]] = {
         "resume": "folder of a run to continue",
         "checkpoint": "checkpoint to continue from instead of the last one, with --resume",
         "data_changed": _DATA_CHANGED,
-        "if_exists": "what to do if --run holds a run: fail (default) or resume, for jobs that are queued again",
+        "if_exists": "what to do if --run contains a run: fail (default) or resume, for jobs that are queued again",
     },
     "params": _RUN | {"json": "print the counts as JSON"},
     "prepare": _RUN
@@ -62,16 +62,16 @@ OWN: dict[str, dict[str, str]] = {
     | {
         "steps": "training steps to time, the first 5 for warming up (default 50)",
         "depth": "levels of modules in the table of operations (default 3)",
-        "output": "file for the numbers as JSON, with the time of a step over that of its own matrix products",
+        "output": "file for the numbers as JSON, with the time of a step over that of its matrix products alone",
         "card_memory": "train nothing; show what a step takes on a card of this memory, such as 80GB, without a card",
     },
     "validate": {**_SCORE, "data_changed": _DATA_CHANGED},
     "test": {
         **_SCORE,
         "data_changed": _DATA_CHANGED,
-        "input": "labelled file (or folder) to score in place of the test split, whole; its scores go to RUN/external",
+        "input": "labelled file (or folder) to score in full instead of the test split; scores go to RUN/external",
         "smiles_column": "column of --input with the SMILES or texts; by default that of the fit",
-        "name": "what to call the scores of --input; by default the name of the file",
+        "name": "name for the scores of --input; by default the name of the file",
         "if_exists": "what to do if RUN/external has scores of another file under that name: fail (default) or replace",
         "on_error": "what to do with rows of --input that cannot be scored: stop (default) or skip",
     },
@@ -81,11 +81,11 @@ OWN: dict[str, dict[str, str]] = {
         "interval": "coverage, such as 0.9, of intervals (or sets of classes) from the validation split",
         "interval_by": "what they depend on: distance (to training), spread (of runs), class; distance,spread for both",
         "calibrate": "scale probabilities by a temperature fitted on the validation split",
-        "output": "file to write: .csv or .parquet; beside --input also - for CSV on standard output, or DIR/ for a "
+        "output": "file to write: .csv or .parquet; with --input also - for CSV on standard output, or DIR/ for a "
         "folder of Parquet parts",
         "part": "share of the parts of --output DIR/ to write, as 3/8; auto: that of a SLURM array, torchrun or srun",
         "part_rows": f"rows of --input in each part of --output DIR/ (default {PART_ROWS:,})",
-        "if_exists": "what to do if --output DIR/ holds parts of this share: fail (default) or resume",
+        "if_exists": "what to do if --output DIR/ contains parts of this share: fail (default) or resume",
         **LAUNCHER_OPTIONS,
     },
     "embed": {
@@ -97,26 +97,26 @@ OWN: dict[str, dict[str, str]] = {
         **_PREDICT,
         "rows": "rows to explain, from 0: --rows 0 5 7",
         "target": "target or class to explain; of classes the most probable one of each row by default",
-        "node": "of a task on nodes: the node of each row to explain, from 0",
+        "node": "in a task on nodes, the node of each row to explain, from 0",
         "method": "integrated_gradients (default), masking, or myerson (Shapley values of connected parts)",
         "steps": "nodes of the quadrature of integrated gradients (default: 64)",
         "samples": "random orders for Myerson values of graphs that are too large for exact ones (default: 200)",
         "output": "folder to write: nodes.csv, edges.csv, rows.csv and row-NUMBER.png",
     },
 }
-#: Option -> aliases: torchrun takes `--run` after its script for its own, and inputs may be other texts than SMILES.
+#: Option -> aliases: torchrun reads `--run` after its script as its own, and inputs may be texts other than SMILES.
 _ALIASES = {"run": ("--run-folder",), "smiles_column": ("--input-column",)} | {
     name: (f"--{name}",) for name in LAUNCHER_OPTIONS if "_" in name
 }
-#: Own options that take several words.
+#: Own options that accept several words.
 SEVERAL = {"predict": ("--run", "--run-folder"), "explain": ("--rows",)}
 #: Options without a value.
 FLAGS = ("--calibrate", "--help", "--json", "--trust", "-h")
-#: The optimizer of a module without one, as the class whose options can be given.
+#: The default optimizer of a module, as the class whose options can be set.
 DEFAULT_OPTIMIZER = "torch.optim.AdamW"
-#: Its names in configurations of runs, the second of earlier versions.
+#: Its names in the configurations of runs; the second is from earlier versions.
 AS_FUNCTION = ("graphbench.training.module.adam_w", "graphbench.module.adam_w")
-#: Options of data that name files or folders in every benchmark, and in one benchmark alone.
+#: Options of data that name files or folders, in every benchmark and in only one.
 _PATHS = ("root", "store", "file", "test_file", "val_file", "split_dir")
 _PATHS_OF = {"Graphs": ("source", "test_source", "val_source")}
 #: Path or paths of an option.
@@ -130,7 +130,7 @@ class Request:
     Args:
         options: the command's own options.
         typed: all other words, with the paths of configurations.
-        run: the existing run that was named, if any.
+        run: the existing run that the command names, if any.
         stored: words for the run's own configuration.
         moved: relative paths of its data that are resolved elsewhere, see `_moved_paths`.
     """
@@ -157,15 +157,15 @@ def own_parser(command: str) -> CommandParser:
         else:
             several: dict[str, Any] = {"nargs": "+", "action": "extend"} if names[0] in SEVERAL.get(command, ()) else {}
             parser.add_argument(*names, dest=name, help=text, **several)
-    parser.add_argument("--trust", action="store_true", help="import whatever the configuration of a run names")
+    parser.add_argument("--trust", action="store_true", help="import any code that a run's configuration names")
     return parser
 
 
 def parse_request(parser: CommandParser, words: Sequence[str], run_option: str | None = "run") -> Request:
     """Parse a command line, and import the classes that it names.
 
-    The configuration of an existing run, which `run_option` names, is read first. A run that may not import what its
-    configuration names is refused.
+    Read the configuration of an existing run, which `run_option` names, first. Refuse a run that may not import what
+    its configuration names.
     """
     options, unparsed = parser.parse_known_args(list(words))
     typed = CommandLine.parse(unparsed, flags=FLAGS).located().words
@@ -182,7 +182,7 @@ def parse_request(parser: CommandParser, words: Sequence[str], run_option: str |
         return Request(options, typed)
     run = RunFolder.existing(folder)
     names = trust.named_in([*typed, getattr(options, "input", None) or ""])
-    # Before any class is imported: a run that somebody sent may name one whose module runs code.
+    # Before any class is imported: a run that someone sent may name one whose module runs code.
     trust.restrict_to(trust.Policy.of(run.config, options.trust, names))
     moved = _moved_paths(run)
     stored = ["--config", str(run.config)]
@@ -199,10 +199,10 @@ def last(value: Any) -> Any:
 
 
 def _moved_paths(run: RunFolder) -> dict[str, tuple[Paths, Paths]]:
-    """Resolve the data's relative paths for a command that is called from another folder than its fit was.
+    """Resolve the data's relative paths for a command that runs in another folder than its fit.
 
-    They are relative to the folder in which the fit was started, and are looked up there first; in the command's folder
-    if that one is gone, as on another machine. Of a list all paths must exist. Returns option -> the path in the
+    They are relative to the folder in which the fit was started, and are looked up there first, or in the command's
+    folder if that one is gone, as on another machine. All paths in a list must exist. Return option -> the path in the
     configuration, and the absolute one to use instead.
     """
     moved: dict[str, tuple[Paths, Paths]] = {}
@@ -243,8 +243,8 @@ def import_named(words: Sequence[str]) -> None:
 def with_optimizer(words: Sequence[str]) -> list[str]:
     """Put classes before their options, and the default optimizer before its own if none is named.
 
-    A default in the parser would keep the options of one class for the next that is named, such as the weight decay of
-    AdamW for Adam.
+    A default in the parser would keep the options of one class for the next one named, such as AdamW's weight decay for
+    Adam.
 
     Examples:
         >>> with_optimizer(["--model.optimizer.lr", "3e-4"])
@@ -270,7 +270,7 @@ def with_optimizer(words: Sequence[str]) -> list[str]:
 
 
 def check_needed(command: str, options: argparse.Namespace) -> None:
-    """Refuse options of a command that lack a needed one, or do not go with its output."""
+    """Refuse options of a command if a required one is missing, or if they do not match its output."""
     if command == "explain" and not options.rows:
         raise BadInput("--rows is missing: name the rows to explain, as in --rows 0 5 7.")
     if command == "explain" and not options.output:
@@ -284,7 +284,7 @@ def check_needed(command: str, options: argparse.Namespace) -> None:
 
 
 def _check_prediction(options: argparse.Namespace) -> None:
-    """Refuse options of `predict` that do not go with its input and output."""
+    """Refuse options of `predict` that do not match its input and output."""
     from graphbench.inference.output import check_output, names_parts
 
     in_parts = names_parts(options.output)
@@ -292,7 +292,7 @@ def _check_prediction(options: argparse.Namespace) -> None:
         share_of(options)
         if options.input == "-":
             raise BadInput(
-                "--output DIR/ goes on after a kill, for which the input is read again, and standard input can be read "
+                "--output DIR/ resumes after a kill by reading the input again, and standard input can be read only "
                 "once: write it to a file, and name that with --input."
             )
         return
@@ -305,11 +305,11 @@ def _check_prediction(options: argparse.Namespace) -> None:
                 "FILE, or leave it out."
             )
     if in_parts:
-        raise BadInput(f"--output {options.output}: a folder of parts is written of --input FILE, not of a split.")
+        raise BadInput(f"--output {options.output}: a folder of parts is written for --input FILE, not for a split.")
 
 
 def share_of(options: argparse.Namespace) -> tuple[Share, int, bool]:
-    """Return the share of a folder of parts, the rows of a part, and whether to go on."""
+    """Return the share of a folder of parts, the rows of a part, and whether to resume."""
     check_choice("--if-exists", options.if_exists or "fail", ("fail", "resume"))
     rows = PART_ROWS if options.part_rows is None else whole_number("--part-rows", options.part_rows, at_least=1)
     share = Share() if options.part is None else Share.parse(options.part)
@@ -332,7 +332,7 @@ def show_help(command: str) -> None:
 
 
 def help_page() -> str:
-    """Return the help of `fit`: its own options first, then those of model, data and trainer."""
+    """Return the help of `fit`: its own options, followed by those of model, data and trainer."""
     module, trainer = options_of(HOLDERS["model"]) or {}, options_of(HOLDERS["trainer"]) or {}
     shared = options_of("graphbench.benchmarks.base:GraphBenchmark") or {}
     lines = [

@@ -1,7 +1,7 @@
 """Explain why jsonargparse refuses a command line: one line with the option, the value and what would be right.
 
-jsonargparse's own text is about its types. So once it has failed, the options are checked one by one against the
-classes that take them, with jsonargparse as the judge of each value.
+jsonargparse's own messages are about its types. So once it has failed, the options are checked one by one against the
+classes that accept them, and jsonargparse judges each value.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ from graphbench.data.files.foreign import load_yaml
 from graphbench.registry.configurations import read
 from graphbench.training.arguments import parameters, type_hints
 
-#: Parameters that links and optimizers fill, so that they are no options.
+#: Parameters that links and optimizers fill, which are therefore not options.
 _NO_OPTIONS = ("self", "spec", "params")
-#: Types whose values are judged here; others hold classes.
+#: Types whose values are judged here; others contain classes.
 _PLAIN = (int, float, str, bool, NoneType, Path, list, tuple, dict, Sequence, Mapping)
 
 
@@ -58,7 +58,7 @@ def explain(error: Exception, parser: ArgumentParser, words: Sequence[str]) -> s
 
 
 def _mistakes(line: CommandLine, parser: ArgumentParser, text: str) -> Iterator[str]:
-    """Yield mistakes in the order in which a user would look for them."""
+    """Yield mistakes in the order in which a user would check for them."""
     for one in line.options:
         if not one.name:
             yield f"Unexpected argument {one.value!r}. {ALL_OPTIONS}"
@@ -87,11 +87,11 @@ def _missing(options: Sequence[str]) -> Iterator[str]:
 
 @dataclass
 class _NamedClass:
-    """A class that a command line names, or one that holds options.
+    """A class that a command line names, or one that has options.
 
     Args:
         place: the option that names it, or the prefix of its options.
-        name: as it was named.
+        name: as written.
         cls: the class or function; None if it is not imported.
         options: name, value and whether it adds to a list.
     """
@@ -117,7 +117,7 @@ def _collect_classes(line: CommandLine) -> dict[str, list[_NamedClass]]:
 
 
 def _collect(place: str, value: Any, adds: bool, classes: dict[str, list[_NamedClass]]) -> None:
-    """Add what a value says of a place and of those below it."""
+    """Add what a value says about a place and those below it."""
     if place in SLOTS:
         for number, item in enumerate(value if isinstance(value, list) else [value]):
             if (name := _class_name(item)) is not None:
@@ -148,7 +148,7 @@ def _class_name(value: Any) -> str | None:
 
 
 def _imported(target: str) -> Any:
-    """Return `module:name` or `module.name` if its module was imported already, else None."""
+    """Return `module:name` or `module.name` if its module is already imported, else None."""
     module, _, name = target.replace(":", ".").rpartition(".")
     return getattr(sys.modules.get(module), name, None)
 
@@ -180,7 +180,7 @@ def _mistakes_of_class(item: _NamedClass, text: str, typed: Mapping[str, str]) -
         option = f"{item.place}.{name}"
         if name in hints and name in taken:
             if adds and _is_plain(hints[name]) and not _takes_lists(hints[name]):
-                yield f"--{option}+: {option} takes no list to add to. Leave the + out."
+                yield f"--{option}+: {option} is not a list to add to. Leave out the +."
             if not adds and (message := _describe_mistake(option, hints[name], value, text)):
                 yield message + _with_quotes(option, hints[name], typed.get(option, value))
         elif name not in taken and name in text:
@@ -204,7 +204,7 @@ def _no_such_option(option: str, cls: type, taken: Sequence[str]) -> str:
 def _no_such_class(item: _NamedClass, text: str) -> str:
     option = f"--{item.place}"
     if Path(item.name).is_file() and not item.name.endswith(SETTINGS):
-        return f"{option} {item.name}: this is a file, and the option takes the name of a class. {ALL_OPTIONS}"
+        return f"{option} {item.name}: this is a file, but the option takes the name of a class. {ALL_OPTIONS}"
     if "." in item.name:
         module, _, name = item.name.rpartition(".")
         why = f"there is no class {name} in {module}" if module in sys.modules else f"{module} cannot be imported"
@@ -222,7 +222,7 @@ def _no_such_class(item: _NamedClass, text: str) -> str:
 
 
 def _describe_mistake(option: str, hint: Any, value: Any, text: str) -> str | None:
-    """Say why a value does not fit an annotation; None if it fits, or the parser's text is not about it."""
+    """Return why a value does not match an annotation; None if it does, or if the parser's text is not about it."""
     if isinstance(value, Mapping):
         for kind in (part for part in _parts(hint) if dataclasses.is_dataclass(part) and isinstance(part, type)):
             hints = type_hints(kind)
@@ -244,9 +244,9 @@ def _describe_mistake(option: str, hint: Any, value: Any, text: str) -> str | No
 
 
 def _with_quotes(option: str, hint: Any, value: Any) -> str:
-    """Spell a list of texts whose elements YAML has read as numbers, dates or yes and no; "" if that does not help."""
+    """Quote a list of texts whose elements YAML read as numbers, dates or booleans; "" if that does not help."""
     with contextlib.suppress(yaml.YAMLError):
-        # This loader reads every scalar as the text that was typed; a file's numbers have been read before.
+        # This loader reads every scalar as the typed text; numbers in files are already parsed.
         texts = yaml.load(value, yaml.BaseLoader) if isinstance(value, str) else _texts(value)
         texts = [texts] if isinstance(texts, str) else texts
         if texts and isinstance(texts, list) and _accepts(hint, texts):
@@ -262,8 +262,8 @@ def _texts(value: Any) -> Any:
 
 
 def _accepts(hint: Any, value: Any) -> bool:
-    """Return whether jsonargparse takes a value for a type."""
-    # jsonargparse is the judge, so that this text never contradicts what it does.
+    """Return whether jsonargparse accepts a value for a type."""
+    # jsonargparse judges, so that this text never contradicts its behavior.
     parser = ArgumentParser(exit_on_error=False)
     try:
         parser.add_argument("--value", type=hint)
@@ -280,7 +280,7 @@ def _accepts(hint: Any, value: Any) -> bool:
 
 
 def _parts(hint: Any) -> list[Any]:
-    """Return the types that an annotation is made of."""
+    """Return the types that an annotation consists of."""
     origin = get_origin(hint)
     if origin is Literal:
         return [str]
@@ -299,7 +299,7 @@ def _takes_lists(hint: Any) -> bool:
 
 
 def _numbers_as_text(value: Any) -> Iterator[tuple[str, float]]:
-    """Yield the texts in a value that Python reads as numbers and YAML does not."""
+    """Yield the texts in a value that Python reads as numbers but YAML does not."""
     try:
         content = load_yaml(value) if isinstance(value, str) else value
     except yaml.YAMLError:
@@ -311,7 +311,7 @@ def _numbers_as_text(value: Any) -> Iterator[tuple[str, float]]:
 
 
 def _describe_type(hint: Any) -> str:
-    """Put an annotation into words.
+    """Describe an annotation in words.
 
     Examples:
         >>> _describe_type(int | None), _describe_type(tuple[float, float]), _describe_type(Literal["mean", 3] | None)
@@ -340,7 +340,7 @@ def _describe_type(hint: Any) -> str:
 
 
 def _shorten(text: str) -> str:
-    """Return the nested keys and the reason out of the parser's text about a type that holds classes."""
+    """Extract the nested keys and the reason from the parser's text about a type that contains classes."""
     keys: list[tuple[int, str]] = []
     for line in text.splitlines():
         if match := re.search(r'Parser key "([\w.]+)"', line):
@@ -353,5 +353,5 @@ def _shorten(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("Parser key")]
     given = [line.removeprefix("Given value: ") for line in lines if line.startswith("Given value: ")]
     if keys and given:
-        return f"--{keys[0][1]} is {given[0][:200]!r}, which it does not take. {ALL_OPTIONS}"
+        return f"--{keys[0][1]} is {given[0][:200]!r}, which it does not accept. {ALL_OPTIONS}"
     return f"{f'--{keys[0][1]}: ' if keys else ''}{' '.join(lines)[:600]} {ALL_OPTIONS}"

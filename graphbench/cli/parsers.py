@@ -19,7 +19,7 @@ _KINDS = {"int": "an integer", "float": "a number"}
 
 
 class _StoreOnce(argparse.Action):
-    """Store a value, and refuse a second one, by which the first would be lost."""
+    """Store a value, and refuse a second one, which would replace the first."""
 
     def __call__(
         self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option: str | None = None
@@ -27,18 +27,18 @@ class _StoreOnce(argparse.Action):
         """Set the value of the option, and refuse one that was given before."""
         assert isinstance(parser, CommandParser)
         if option is not None and self.dest in parser.given:
-            raise BadInput(f"{option} is given twice; {parser.prog} takes one: leave one of them out.")
+            raise BadInput(f"{option} is given twice; {parser.prog} accepts one: leave one of them out.")
         if option is not None:
             parser.given.add(self.dest)
         setattr(namespace, self.dest, values)
 
 
 class CommandParser(argparse.ArgumentParser):
-    """Raise `BadInput` where `argparse` prints a usage page and ends with exit code 2.
+    """Raise `BadInput` where `argparse` prints a usage page and exits with code 2.
 
     Args:
         command: its name, for messages.
-        options: further ones of `argparse.ArgumentParser`.
+        options: other options of `argparse.ArgumentParser`.
 
     Examples:
         >>> parser = CommandParser("push")
@@ -50,7 +50,7 @@ class CommandParser(argparse.ArgumentParser):
 
     def __init__(self, command: str, **options: Any) -> None:
         self.actions: list[argparse.Action] = []
-        #: Options that have a value already, while words are parsed.
+        #: Options that already have a value, while words are parsed.
         self.given: set[str] = set()
         self._words: list[str] = []
         super().__init__(prog=f"graphbench {command}", allow_abbrev=False, **options)
@@ -68,12 +68,12 @@ class CommandParser(argparse.ArgumentParser):
         return [name[2:] for action in self.actions for name in action.option_strings if name.startswith("--")]
 
     def parse_args(self, args: Sequence[str], namespace: Any = None) -> argparse.Namespace:  # type: ignore[override]
-        """Parse a whole command line; refuse what is unknown, missing or of the wrong type."""
+        """Parse a whole command line; refuse unknown or missing options and values of the wrong type."""
         if not {"-h", "--help"} & set(args):
             self._refuse_unknown(_options_in(spell_out(args)))
         options, rest = self.parse_known_args(args, namespace)
         if rest:
-            raise BadInput(f"{self.prog} does not take {rest[0]!r}. `{self.prog} --help` shows what it takes.")
+            raise BadInput(f"{self.prog} does not accept {rest[0]!r}. `{self.prog} --help` shows what it accepts.")
         return options
 
     def parse_known_args(  # type: ignore[override]
@@ -109,7 +109,7 @@ class CommandParser(argparse.ArgumentParser):
         raise BadInput(f"{option}: {problem}.")
 
     def _refuse_missing(self, names: Sequence[str]) -> NoReturn:
-        """Name the missing options, or the misspelled one that was meant to be one of them."""
+        """Name the missing options, or the misspelled one that was probably meant."""
         missing = [name.partition("/")[0] if name.startswith("-") else name for name in names]
         words = _options_in(self._words)
         self._refuse_unknown([word for word in words if difflib.get_close_matches(word, missing, cutoff=0.6)])
@@ -122,7 +122,7 @@ class CommandParser(argparse.ArgumentParser):
                 raise unknown_option(word, self.names, f"`{self.prog} --help` lists all options.")
 
     def _action(self, name: str) -> argparse.Action | None:
-        """Return the option or positional argument that argparse calls by this name."""
+        """Return the option or positional argument that argparse calls this."""
         first = name.partition("/")[0] if name.startswith("-") else name
         matching = (one for one in self.actions if first in (*one.option_strings, one.metavar, one.dest))
         return next(matching, None)
@@ -141,7 +141,7 @@ def _options_in(words: Sequence[str]) -> list[str]:
 
 
 def near_options(option: str, names: Iterable[str], prefix: str = "") -> str:
-    """Ask whether a similar option was meant; "" if none is similar or begins so.
+    """Return the question whether a similar option was meant; "" if none is similar or starts the same way.
 
     Names, without dashes, all begin with the prefix, such as `data.`.
 
@@ -181,29 +181,27 @@ def whole_number(option: str, text: str, at_least: int) -> int:
 
 
 def folder_to_write(option: str, name: str | Path) -> Path:
-    """Return the path of a folder that exists or can be made.
+    """Return the path of a folder that exists or can be created.
 
-    A file, a place below one, a folder that is not writable and what reads as an option are refused.
+    Refuse a file, a path below a file, a folder that is not writable, and a name that looks like an option.
     """
     path = Path(name)
     if str(path).startswith("-"):
-        raise BadInput(
-            f"{option} {path}: later commands would take it for an option; let it begin with another letter."
-        )
+        raise BadInput(f"{option} {path}: later commands would read it as an option; begin it with another letter.")
     if path.exists() and not path.is_dir():
-        raise BadInput(f"{option} {path}: this is a file; name a folder, which is made where it is missing.")
+        raise BadInput(f"{option} {path}: this is a file; name a folder, which is created if missing.")
     existing = next(place for place in (path, *path.absolute().parents) if place.exists())
     if not existing.is_dir():
         raise BadInput(
-            f"{option} {path}: {existing} is a file, and no folder can be made below it. Name another place."
+            f"{option} {path}: {existing} is a file, so no folder can be created below it. Name another place."
         )
     if not os.access(existing, os.W_OK | os.X_OK):
-        raise BadInput(f"{option} {path}: nothing may be written into {existing}. Name another folder.")
+        raise BadInput(f"{option} {path}: {existing} is not writable. Name another folder.")
     return path
 
 
 def file_to_write(option: str, name: str | Path) -> Path:
-    """Return the path of a file that can be written, and may exist; for the folder around it see `folder_to_write`."""
+    """Return the path of a file that can be written, and may exist; for its parent folder see `folder_to_write`."""
     path = Path(name)
     if path.is_dir():
         raise BadInput(f"{option} {path}: this is a folder; name a file.")

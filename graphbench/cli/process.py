@@ -1,7 +1,7 @@
-"""Settings of a command's process: signals, exit codes, waiting threads and memory.
+"""Configure a command's process: signals, exit codes, waiting threads and memory.
 
 Only `graphbench.cli.main` switches them on; importing graphbench, or this file, changes nothing. While a fit trains,
-`graphbench.cli.ranks` handles signals instead and lets the step in progress end first.
+`graphbench.cli.ranks` handles signals instead and lets the current step finish first.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from types import FrameType
 
 #: OpenMP reads it once, when torch is imported.
 WAIT_VARIABLE = "OMP_WAIT_POLICY"
-#: `keep` (default) or `system`, which leaves glibc's thresholds as they are.
+#: `keep` (default) or `system`, which leaves glibc's thresholds unchanged.
 MALLOC_VARIABLE = "GRAPHBENCH_MALLOC"
-#: Python's variable that keeps the current folder, and that of a script, off the path of imports.
+#: Python's variable that keeps the current folder, and a script's, off the import path.
 SAFE_PATH = "PYTHONSAFEPATH"
-#: Process id of the command that may have started this one for a further device.
+#: Process id of the command that may have started this one for another device.
 _STARTER = "GRAPHBENCH_STARTER"
 _CONTROL_GROUPS = Path("/sys/fs/cgroup")
 
@@ -40,7 +40,7 @@ _started_by_command = False
 
 
 class Stopped(BaseException):
-    """A signal ends the command at once.
+    """A signal stops the command at once.
 
     Not a `SystemExit`: code that imports a plug-in or calls foreign code catches that one.
 
@@ -54,7 +54,7 @@ class Stopped(BaseException):
 
 
 def handled() -> list[signal.Signals]:
-    """Return the signals that end a command: SIGTERM, SIGINT, SIGHUP and, under SLURM, its warning SIGUSR1."""
+    """Return the signals that stop a command: SIGTERM, SIGINT, SIGHUP and, under SLURM, its warning SIGUSR1."""
     signals = [signal.SIGTERM, signal.SIGINT]
     if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # ignored under nohup
         signals.append(signal.SIGHUP)
@@ -65,7 +65,7 @@ def handled() -> list[signal.Signals]:
 
 @contextlib.contextmanager
 def stoppable() -> Iterator[None]:
-    """Raise `Stopped` on a signal within the block; outside of the main thread nothing changes."""
+    """Raise `Stopped` on a signal within the block; outside the main thread nothing changes."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -76,7 +76,7 @@ def stoppable() -> Iterator[None]:
             by_default(signum)
             return
         leave_terminal()
-        for other in handled():  # launchers forward what the terminal or the scheduler has sent already
+        for other in handled():  # launchers forward what the terminal or scheduler has already sent
             signal.signal(other, signal.SIG_IGN)
         raise Stopped(signum)
 
@@ -91,14 +91,14 @@ def stoppable() -> Iterator[None]:
 
 
 def by_default(signum: int) -> None:
-    """Do what a signal does to a process without handlers: here, to one that was forked from ours."""
+    """Do what a signal does to a process without handlers; used in a process forked from ours."""
     signal.signal(signum, signal.SIG_DFL)
     os.kill(os.getpid(), signum)
 
 
 @contextlib.contextmanager
 def hushed_threads() -> Iterator[None]:
-    """Print no traceback of a thread that finds no room on a disk: that of TensorBoard passes its error on to us."""
+    """Print no traceback of a thread that runs out of disk space: TensorBoard's thread passes its error on to us."""
     before = threading.excepthook
 
     def show(arguments: threading.ExceptHookArgs) -> None:
@@ -131,17 +131,17 @@ def leave_terminal() -> None:
 
 
 def name_starter() -> None:
-    """Note which command started this process, and pass our own id on to the processes that we start."""
+    """Note which command started this process, and pass our own id to the processes that we start."""
     global _started_by_command
     _started_by_command = os.environ.get(_STARTER) == str(os.getppid()) and os.environ.get("LOCAL_RANK", "0") != "0"
     os.environ[_STARTER] = str(os.getpid())
 
 
 def keep_folder_out() -> None:
-    """Let processes that a `graphbench` on the PATH starts import as it does: not from the current folder.
+    """Keep processes started by a `graphbench` on the PATH from importing modules of the current folder.
 
-    `python -m` and the processes of `multiprocessing` look there first, before the standard library: a `numpy.py` in
-    the folder of a sent run would be run by the trainings of a sweep. Python before 3.11 takes no notice.
+    `python -m` and the processes of `multiprocessing` look there first, before the standard library: the trainings of a
+    sweep would run a `numpy.py` in the folder of a run that someone sent. Python before 3.11 ignores the variable.
     """
     if Path(sys.argv[0]).stem == "graphbench":  # not `python -m graphbench`, which itself looks there
         os.environ.setdefault(SAFE_PATH, "1")
@@ -153,10 +153,10 @@ def exit_code(signum: int) -> int:
 
 
 def shared_exit_code(code: int) -> int:
-    """Return the exit code of a training in which all processes leave together.
+    """Return the exit code of a training in which all processes stop together.
 
-    It is 0 in a process that another of ours started for a further device: Lightning's first process kills itself and
-    all others when one of them ends with another code.
+    It is 0 in a process that another of ours started for another device: Lightning's first process kills itself and all
+    others when one of them exits with a nonzero code.
     """
     return 0 if _started_by_command else code
 
@@ -167,9 +167,9 @@ def shared_exit_code(code: int) -> int:
 def settle_waiting() -> None:
     """Let waiting threads sleep on shared cores, unless the environment sets a policy.
 
-    Spinning threads go on at once, sleeping ones must be woken: on two idle cores a step of GPS on small molecules
+    Spinning threads continue at once, sleeping ones must be woken: on two idle cores a step of GPS on small molecules
     takes three times as long with sleeping threads. On busy cores a spinning thread takes the core from the thread that
-    it waits for, and steps took up to eight times as long.
+    it waits for: steps took up to eight times as long.
     """
     if cores_are_shared():
         os.environ.setdefault(WAIT_VARIABLE, "PASSIVE")
@@ -178,8 +178,8 @@ def settle_waiting() -> None:
 def cores_are_shared(groups: Path = _CONTROL_GROUPS) -> bool:
     """Return whether other processes compute on our cores.
 
-    They do where this is one of several ranks, where a container grants less time than it has cores, and where the
-    load of the last minute is unknown or more than half a process per core.
+    They do if this is one of several ranks, if a container grants less time than it has cores, or if the load of the
+    last minute is unknown or more than half a process per core.
     """
     if "LOCAL_RANK" in os.environ or not hasattr(os, "getloadavg"):
         return True
@@ -205,13 +205,13 @@ def _cpu_quota(groups: Path) -> float:
 def keep_memory() -> bool:
     """Let glibc keep the memory of large tensors between training steps, in this process and those it forks.
 
-    On a CPU PyTorch asks the C library for every tensor. Beyond 32 MB glibc maps fresh pages and returns them as soon
-    as the tensor is freed, so a step over large batches spends much of its time on page faults. In exchange a process
-    holds its peak of memory, and more where sizes do not fit each other; `speed/allocator.py` measures both.
+    On a CPU, PyTorch allocates every tensor with the C library. Above 32 MB, glibc maps fresh pages and returns them as
+    soon as the tensor is freed, so a step over large batches spends much of its time on page faults. In exchange, a
+    process keeps its peak memory, and more if sizes do not match; `speed/allocator.py` measures both.
 
     Returns:
-        Whether the thresholds were raised: not without glibc, where the environment sets `MALLOC_*` or glibc's
-        tunables, or with `GRAPHBENCH_MALLOC=system`.
+        Whether the thresholds were raised: not without glibc, if the environment sets `MALLOC_*` or glibc's tunables,
+        or with `GRAPHBENCH_MALLOC=system`.
     """
     from graphbench.errors import check_choice
 

@@ -1,8 +1,8 @@
-"""Let the processes of a training meet and stop together.
+"""Let the processes of a training connect and stop together.
 
-Signals, and a run's folder that moves, end all processes at the same step with one checkpoint. On one host the
-processes meet on the loopback interface: torch's store of addresses, which rank 0 serves, listens on all interfaces
-without a password, and gloo on the interface of the host's name. After a restart they meet under new keys.
+A signal, or a moved run folder, stops all processes at the same step with one checkpoint. On one host the processes
+connect over the loopback interface: torch's address store, which rank 0 serves, would listen on all interfaces without
+a password, and gloo on the interface of the host's name. After a restart they connect under new keys.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ _LOOPBACK = "127.0.0.1"
 
 
 class Signals:
-    """Handle signals in place of Lightning, whose handlers call collectives and so hang.
+    """Handle signals instead of Lightning, whose handlers call collectives and therefore hang.
 
-    Before and after training a signal ends the process at once. While it trains, a signal is noted, and the processes
-    compare notes after every optimizer step (`OrderlyStop`); a second Ctrl-C ends at once.
+    Before and after training, a signal stops the process at once. During training, a signal is noted, and the processes
+    compare notes after every optimizer step (`OrderlyStop`); a second Ctrl-C stops at once.
 
     Args:
         trainer: calls `register_signal_handlers` and `teardown` around its work, and reads `received_sigterm`.
@@ -53,7 +53,7 @@ class Signals:
 
     def __init__(self, trainer: pl.Trainer) -> None:
         self.trainer = trainer
-        #: Signal that this process received, and the one that all processes know of; 0 for none.
+        #: Signal that this process received, and the one that all processes know about; 0 for none.
         self.noted = self.agreed = 0
         #: Whether a signal waits for the end of a step.
         self.waiting = False
@@ -62,25 +62,25 @@ class Signals:
 
     @property
     def received_sigterm(self) -> bool:
-        """True if Lightning should leave after this step: once all processes know, but not within a validation."""
+        """True if Lightning should stop after this step: once all processes know, but not during validation."""
         return bool(self.agreed) and not self.trainer.validating
 
     @property
     def requeue_signal(self) -> int | None:
-        """Signal by which SLURM announces the end of a job that is to be queued again."""
+        """Signal with which SLURM announces the end of a job that will be requeued."""
         environment = cluster_environment(self.trainer)
         if isinstance(environment, SLURMEnvironment) and environment.auto_requeue:
             return int(environment.requeue_signal or signal.SIGUSR1)
         return None
 
     def register_signal_handlers(self) -> None:
-        """Set the handlers; Lightning calls this before it works."""
+        """Set the handlers; Lightning calls this before its work."""
         signals = {*map(int, handled()), *([self.requeue_signal] if self.requeue_signal else [])}
         self._previous = {signum: signal.getsignal(signum) for signum in signals}
         self._set(dict.fromkeys(signals, self._note))
 
     def teardown(self) -> None:
-        """Put the earlier handlers back; a process that is leaving ignores further signals."""
+        """Restore the earlier handlers; a process that is stopping ignores further signals."""
         if self.noted or self.agreed:
             self._previous = dict.fromkeys(self._previous, signal.SIG_IGN)
         self._set({signum: handler for signum, handler in self._previous.items() if handler is not None})
@@ -94,7 +94,7 @@ class Signals:
 
     def _note(self, signum: int, frame: FrameType | None) -> None:
         if os.getpid() != self._owner:
-            if get_worker_info() is None:  # loader workers end with this process, which still needs them
+            if get_worker_info() is None:  # loader workers exit with this process, which still needs them
                 by_default(signum)
             return
         leave_terminal()
@@ -105,11 +105,11 @@ class Signals:
 
 
 class OrderlyStop(pl.Callback):
-    """Compare, after every optimizer step, whether one of the processes was asked to stop.
+    """Check after every optimizer step whether one of the processes was asked to stop.
 
-    Notes are compared on the host, over gloo, so that no step waits for a graphics card. Nobody stops between batches
-    whose gradients are accumulated, since a checkpoint holds no gradients. The first process also checks that the run's
-    folder is in place; without it every process raises `FolderLost`.
+    Notes are compared on the host, over gloo, so that no step waits for a GPU. No process stops between batches whose
+    gradients are accumulated, since a checkpoint contains no gradients. The first process also checks that the run's
+    folder is in place; if not, every process raises `FolderLost`.
 
     Args:
         signals: the notes of this process.
@@ -124,7 +124,7 @@ class OrderlyStop(pl.Callback):
     def compare(self, trainer: pl.Trainer, whole: bool = False) -> None:
         """Compare notes, and raise `FolderLost` if the run's folder was moved or removed.
 
-        `whole` tells whether a checkpoint written now would hold all that a run needs to go on.
+        `whole` tells whether a checkpoint written now would contain all that a run needs to resume.
         """
         lost = self.place is not None and not is_in_place(self.place)
         notes = torch.tensor([self._signals.noted, lost])
@@ -148,7 +148,7 @@ class OrderlyStop(pl.Callback):
         raise FolderLost(lost_folder(Path(trainer.default_root_dir), now, trainer.global_step))
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """From here on a signal waits for the end of a step."""
+        """Let signals wait for the end of a step from here on."""
         if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
             self._group = self._group or dist.new_group(backend="gloo", timeout=group_timeout(trainer.strategy))
             skip_sigterm_broadcast(trainer)
@@ -168,7 +168,7 @@ class OrderlyStop(pl.Callback):
         self.compare(trainer)
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """All checkpoints are written."""
+        """Record that all checkpoints are written."""
         self._signals.waiting = False
 
 
@@ -196,12 +196,12 @@ class FolderWatch(pl.Callback):
 
 
 def check_shared(run: Path, group: dist.ProcessGroup | None = None, patience: float = 90) -> None:
-    """Refuse processes that do not see the run's folder: checkpoints there are read by all, the best one at the end.
+    """Refuse processes that do not see the run's folder: all read checkpoints from it, the best one at the end.
 
     Args:
-        run: the folder, as each process calls it; the first one has written its configuration.
+        run: the folder, as each process names it; the first one has written its configuration.
         group: of all processes, over gloo.
-        patience: seconds until another host may see a new file; network file systems remember what was missing.
+        patience: seconds until another host may see a new file; network file systems cache missing files.
     """
     end = time.monotonic() + patience
     while not (is_seen := RunFolder(run).config.is_file()) and time.monotonic() < end:
@@ -216,21 +216,21 @@ def check_shared(run: Path, group: dist.ProcessGroup | None = None, patience: fl
 
 
 def is_in_place(place: Place) -> bool:
-    """Return whether a run's folder is where it was and holds its configuration."""
+    """Return whether a run's folder is where it was and contains its configuration."""
     return place.is_there() and RunFolder(place.path).config.is_file()
 
 
 def lost_folder(path: Path, now: Path | None, step: int) -> str:
-    """Say that a run's folder, `now` elsewhere or (None) unknown, was moved, removed or emptied, and how to go on."""
+    """Describe how a run's folder, now at `now` (None if unknown), was lost, and how to continue."""
     change = "emptied" if now == path.absolute() else "moved or removed"
-    text = f"The run's folder {path} was {change} while it was trained in: the fit ended after step {step}."
+    text = f"The run's folder {path} was {change} during training: the fit stopped after step {step}."
     if now is None:
-        return f"{text} Where it was moved to, `graphbench fit --resume FOLDER` goes on from its last checkpoint."
+        return f"{text} If it was moved, `graphbench fit --resume FOLDER` continues from its last checkpoint."
     run = RunFolder(now)
     if not run.config.is_file():
         return f"{text} Without its {run.config.name} it cannot be continued."
     if run.resumable is None:
-        return f"{text} It is {now} now and holds no checkpoint yet: give the command again to start anew."
+        return f"{text} It is {now} now and has no checkpoint yet: run the command again to start over."
     return f"{text} It is {now} now. Continue with: graphbench fit --resume {as_word(now)}"
 
 
@@ -238,11 +238,11 @@ def lost_folder(path: Path, now: Path | None, step: int) -> str:
 
 
 def join_again(trainer: pl.Trainer) -> None:
-    """Open the process group of a restart; Lightning finds it open, and opens that of a first start itself.
+    """Open the process group of a restart; Lightning finds it open, and opens that of a first start by itself.
 
-    torchrun keeps its store of addresses from one start to the next (PyTorch 2.13: `--standalone`, c10d and static
-    rendezvous). A process that reads before another one has written its new address gets the address of a process that
-    ended, and the restart fails with "Connection refused". So the keys of a restart begin with its number.
+    torchrun keeps its address store between starts (PyTorch 2.13: `--standalone`, c10d and static rendezvous). A
+    process that reads before another one has written its new address gets the address of a process that exited, and the
+    restart fails with "Connection refused". So the keys of a restart begin with its number.
     """
     restart, shared = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"), os.environ.get("TORCHELASTIC_USE_AGENT_STORE")
     strategy = trainer.strategy
@@ -265,17 +265,17 @@ def join_again(trainer: pl.Trainer) -> None:
 
 
 def meet_on_loopback(trainer: pl.Trainer) -> dist.TCPStore | None:
-    """Serve the store of addresses of processes on this host on the loopback interface alone.
+    """Serve the address store of processes on this host only on the loopback interface.
 
-    This is for processes that Lightning starts, or SLURM on one node. torchrun serves its store in a process of its
-    own; forked processes cannot use the store of this one, and are left to torch.
+    This is for processes that Lightning starts, or SLURM on one node. torchrun serves its store in a separate process;
+    forked processes cannot use the store of this one, and are left to torch.
 
     Args:
-        trainer: before it starts further processes.
+        trainer: before it starts other processes.
 
     Returns:
-        An object to keep until the processes have met: torch finds this server by its port instead of starting its own.
-        None in processes other than rank 0, and where nothing is served here.
+        An object to keep until the processes have connected: torch finds this server by its port instead of starting
+        its own. None in processes other than rank 0, and if nothing is served here.
     """
     strategy = trainer.strategy
     environment = getattr(strategy, "cluster_environment", None)
@@ -285,12 +285,12 @@ def meet_on_loopback(trainer: pl.Trainer) -> dist.TCPStore | None:
         or trainer.world_size < 2
         or trainer.num_nodes > 1
         or not isinstance(strategy, DDPStrategy | FSDPStrategy)
-        or not (strategy.launcher is None or hasattr(strategy.launcher, "cluster_environment"))  # forks, or spawns
+        or not (strategy.launcher is None or hasattr(strategy.launcher, "cluster_environment"))  # forks or spawns
         or not (on_slurm or isinstance(environment, LightningEnvironment))
     ):
         return None
     if on_slurm:
-        os.environ.setdefault("MASTER_ADDR", _LOOPBACK)  # else the name of the node, on which others may listen
+        os.environ.setdefault("MASTER_ADDR", _LOOPBACK)  # else the name of the node, where others may listen
     if environment.main_address not in (_LOOPBACK, "localhost"):
         return None  # chosen by the user
     for interface in ("lo", "lo0"):
@@ -302,7 +302,7 @@ def meet_on_loopback(trainer: pl.Trainer) -> dist.TCPStore | None:
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind((_LOOPBACK, environment.main_port))
-    except OSError:  # served for an earlier trainer of this process, or taken, which torch reports
+    except OSError:  # served for an earlier trainer of this process, or in use, which torch reports
         listening.close()
         return None
     return dist.TCPStore(

@@ -1,4 +1,4 @@
-"""Give a model the weights that the authors of its recipe released: `graphbench test --weights official`."""
+"""Load the weights that the authors of a recipe released: `graphbench test --weights official`."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from graphbench.runs.released import read_released
 log = logging.getLogger(__name__)
 #: Value of `--weights` for the file that the recipe names.
 OFFICIAL = "official"
-#: Folder of released checkpoints below that of the data.
+#: Folder of released checkpoints below the data folder.
 _FOLDER = "weights"
 
 
 def check_weights(request: Request) -> None:
-    """Raise `BadInput` where `--weights` meets another source of weights."""
+    """Raise `BadInput` if `--weights` is combined with another source of weights."""
     options = request.options
     if options.weights and (options.run or options.checkpoint):
         other = "--run" if options.run else "--checkpoint"
-        raise BadInput(f"--weights takes those of authors, {other} takes others: give --config NAME with --weights.")
+        raise BadInput(f"--weights loads those of authors, {other} loads others: use --config NAME with --weights.")
 
 
 def load_released(cli: GraphbenchCLI, named: str) -> None:
-    """Give the model of a recipe the weights that its authors released: `official`, or a file of the same layout."""
+    """Load into a recipe's model the weights that its authors released: `official`, or a file with the same layout."""
     expected: Expected = cli.config_init["expected"]
     released = expected.chosen.weights
     if released is None:
@@ -50,10 +50,10 @@ def load_released(cli: GraphbenchCLI, named: str) -> None:
 
 
 def _fetch(released: ReleasedWeights, root: Path) -> Path:
-    """Return the released file, downloaded unless it lies in the folder of such files."""
+    """Return the released file; download it unless it is in the folder of such files."""
     folder, advice = root / _FOLDER, f"The authors offer it at {released.page}."
     if released.url is None and not (folder / released.file).is_file():
         place = by_hand(folder, {released.file: released.page})
-        raise MissingData(f"{released.file} is not here, and has no address to download it from. {place}")
+        raise MissingData(f"{released.file} is missing, and has no download address. {place}")
     url = released.url or released.page
     return fetch(url, folder, released.file, what=released.file, sha256=released.sha256, advice=advice)

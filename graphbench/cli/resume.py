@@ -1,9 +1,9 @@
 """Continue a run: find its checkpoint, and compare its options with those of the command line.
 
-An option that changes is in force for the rest of the run, or refused in one line. Data, trainer and callbacks are
-built from the new options; rates, other options of the optimizer, schedules and options in the states of callbacks,
-which the checkpoint would restore, are set again by `graphbench.callbacks.changed_options`. Refused are options that
-the checkpoint's weights depend on, and those of how a run begins. Other data are refused by `graphbench.cli.same_data`.
+A changed option takes effect for the rest of the run, or is refused in one line. Data, trainer and callbacks are built
+from the new options. The checkpoint would restore rates, other options of the optimizer, schedules and options in the
+states of callbacks; `graphbench.callbacks.changed_options` sets these again. Options that the checkpoint's weights
+depend on, and those for the start of a run, are refused. `graphbench.cli.same_data` refuses other data.
 """
 
 from __future__ import annotations
@@ -29,31 +29,31 @@ from graphbench.runs.differences import NOTHING, Difference, differing
 from graphbench.training.parts import parse_rates
 
 log = logging.getLogger(__name__)
-#: Parts of the model whose weights the checkpoint holds, and endings of their options that change no weight.
+#: Parts of the model whose weights the checkpoint contains, and suffixes of their options that change no weight.
 _WEIGHTS = re.compile(r"model\.(architecture|head|positional_encoding)(\..*)?")
 _TRAINING_ALONE = re.compile(r"(.*[._])?(dropout|drop|checkpointing)")
 _NEW_RUN = "Train a new run from its weights instead: graphbench fit --model.init_from {run} --run NEW ..."
 #: Pattern of options that cannot change within a run -> the reason.
 _FIXED = {
-    r"seed_everything": "the random numbers go on from the checkpoint. Another seed needs a new run.",
+    r"seed_everything": "the random numbers continue from the checkpoint. Another seed needs a new run.",
     r"model\.(loss|quantiles|class_weights|standardize_targets)(\..*)?|data\.(.*\.)?(target_weights|log10)(\..*)?": (
         f"it decides what the weights mean. {_NEW_RUN}"
     ),
-    r"model\.select_by|data\.(.*\.)?metric": "the best epoch so far was chosen by the other one. " + _NEW_RUN,
+    r"model\.select_by|data\.(.*\.)?metric": "the best epoch so far was chosen by the old one. " + _NEW_RUN,
     r"model\.init_from": f"the weights are those of the checkpoint. {_NEW_RUN}",
-    r"model\.freeze(_epochs)?(\..*)?": f"the optimizer's state is of the parameters that were trained. {_NEW_RUN}",
-    r"model\.optimizer": f"the checkpoint has the state of the other one. {_NEW_RUN}",
+    r"model\.freeze(_epochs)?(\..*)?": f"the optimizer's state is for the parameters that were trained. {_NEW_RUN}",
+    r"model\.optimizer": f"the checkpoint has the state of the old one. {_NEW_RUN}",
     r"model\.optimizer\.(fused|foreach|capturable|differentiable|initial_accumulator_value)": (
-        f"the optimizer's state was made with the other one. {_NEW_RUN}"
+        f"the optimizer's state comes from the old one. {_NEW_RUN}"
     ),
-    r"trainer\.fast_dev_run": "a trial continues no run. Try it with --config instead of --resume.",
+    r"trainer\.fast_dev_run": "a trial cannot continue a run. Use --config instead of --resume.",
     r"trainer\.default_root_dir": "a run is written into its own folder, which --resume names.",
     r"trainer\.callbacks\.(LearningRateFinder|BatchSizeFinder)(\..*)?": (
         "it searches before the first step, and what it found is in the run's config.yaml. Leave it as it was."
     ),
-    r"trainer\.callbacks\.StochasticWeightAveraging\..*": "its averages and rates go on as they began. " + _NEW_RUN,
+    r"trainer\.callbacks\.StochasticWeightAveraging\..*": "its averages and rates continue as they began. " + _NEW_RUN,
 }
-#: Callbacks whose checkpoints hold averaged weights in place of those that are trained.
+#: Callbacks whose checkpoints contain averaged weights instead of the trained ones.
 _AVERAGES = re.compile(r"trainer\.callbacks\.(\w*WeightAveraging)(-\d+)?")
 
 
@@ -62,7 +62,7 @@ _AVERAGES = re.compile(r"trainer\.callbacks\.(\w*WeightAveraging)(-\d+)?")
 
 @dataclass(frozen=True)
 class Start:
-    """A checkpoint from which a run goes on.
+    """A checkpoint from which a run resumes.
 
     Args:
         checkpoint: its file.
@@ -77,9 +77,9 @@ class Start:
     epochs: int
 
     def refuse_past(self, trainer: pl.Trainer, run: RunFolder) -> None:
-        """Refuse a length that the run has passed."""
+        """Refuse a length that the run has already passed."""
         epochs, steps = trainer.max_epochs, trainer.max_steps
-        whole = "Give the length of the whole run, including the part that is trained."
+        whole = "Give the length of the whole run, including the trained part."
         if epochs is not None and -1 < epochs <= self.epoch:
             raise BadInput(
                 f"--trainer.max_epochs is {epochs}, but {run.path} is in epoch {self.epoch + 1} already. {whole}"
@@ -88,7 +88,7 @@ class Start:
             raise BadInput(f"--trainer.max_steps is {steps}, but {run.path} is at step {self.step} already. {whole}")
 
     def describe(self, trainer: pl.Trainer, run: RunFolder) -> str:
-        """Say that the run goes on, or that it has nothing left to train."""
+        """Describe that the run resumes, or that it has nothing left to train."""
         for name, done, most in (("epochs", self.epochs, trainer.max_epochs), ("steps", self.step, trainer.max_steps)):
             if done == most:
                 return (
@@ -104,7 +104,7 @@ def find_start(request: Request) -> Start | None:
 
     Raises:
         BadInput: the named file is missing, or the checkpoints of a finished run are.
-        CorruptData: it is damaged; the message names one that is not.
+        CorruptData: it is damaged; the message names an intact one.
     """
     run = request.run
     if run is None:
@@ -113,24 +113,24 @@ def find_start(request: Request) -> Start | None:
     if path is None:
         if run.is_begun and not _is_first(run):
             raise BadInput(f"{run.path} has no {run.last.name} to continue from. {_suggest_other(run, run.last)}")
-        run.best.unlink(missing_ok=True)  # else the folder would count as a run, and the fit be refused
-        log.info("%s has no checkpoint: it stopped before its first one and starts anew.", run.path)
+        run.best.unlink(missing_ok=True)  # else the folder would count as a run, and the fit would be refused
+        log.info("%s has no checkpoint: it stopped before its first one and starts over.", run.path)
         return None
     try:
         loaded = load_checkpoint(path)
-        # `epoch` is the one in which the checkpoint was written, which may not be over.
+        # `epoch` is the one in which the checkpoint was written, and may be incomplete.
         complete = loaded["loops"]["fit_loop"]["epoch_progress"]["current"]["processed"]
         return Start(path, int(loaded["global_step"]), int(loaded["epoch"]), int(complete))
     except KeyError as error:
-        raise BadInput(f"--checkpoint {path} holds weights alone and no training to go on with.") from error
+        raise BadInput(f"--checkpoint {path} contains only weights and no training to continue.") from error
     except CorruptData as error:
         raise CorruptData(f"{error} {_suggest_other(run, path)}") from error
 
 
 def _is_first(run: RunFolder) -> bool:
-    """Return whether a run has no more than the best checkpoint of its first epoch, written just before the last one.
+    """Return whether a run has only the best checkpoint of its first epoch, which is written right before the last one.
 
-    A run that was stopped between the two loses that epoch alone, and repeats it exactly from the start.
+    A run that was stopped between the two loses only that epoch, and repeats it exactly from the start.
     """
     if run.results.is_file():
         return False
@@ -141,7 +141,7 @@ def _is_first(run: RunFolder) -> bool:
 
 
 def _suggest_other(run: RunFolder, damaged: Path) -> str:
-    """Name another checkpoint than one that is damaged or gone."""
+    """Name a checkpoint other than one that is damaged or missing."""
     for other in (run.previous, run.best):
         if other.is_file() and other.resolve() != damaged.resolve():
             try:
@@ -157,9 +157,9 @@ def _suggest_other(run: RunFolder, damaged: Path) -> str:
 
 
 def without_repeats(words: Sequence[str], config: Mapping[str, Any]) -> list[str]:
-    """Drop what a repeated command line appends to a list of the run that has it already.
+    """Drop what a repeated command line appends to a list of the run that already has it.
 
-    A list that the command line itself gives, by a file or whole, replaces the run's: what is appended to it stays.
+    A list that the command line itself sets, in a file or completely, replaces the run's: what is appended to it stays.
 
     Examples:
         >>> words = ["--trainer.callbacks+=Timer", "--trainer.callbacks.interval", "epoch", "--trainer.max_epochs", "9"]
@@ -182,7 +182,7 @@ def without_repeats(words: Sequence[str], config: Mapping[str, Any]) -> list[str
             replaced = option.path in replaced_paths or any(isinstance(value, list) for value in lists)
             present = value_at(config, option.path)
             if not replaced and _appended(option.value) <= class_names(present if isinstance(present, list) else []):
-                log.info("The run has %s already, as its config.yaml says.", " ".join(group))
+                log.info("The run already has %s, as its config.yaml says.", " ".join(group))
                 continue
         result += group
     return result
@@ -199,9 +199,9 @@ def _appended(value: str) -> set[str]:
 
 
 def recipe_of(words: Sequence[str]) -> list[str]:
-    """Return the words that name the recipe: the files up to the last one that says what is expected.
+    """Return the words that name the recipe: the files up to the last one with expected results.
 
-    Files behind that one, and all options, alter the recipe.
+    Later files, and all options, alter the recipe.
     """
     line = CommandLine.parse(words)
     files = line.named("--config")
@@ -212,7 +212,7 @@ def recipe_of(words: Sequence[str]) -> list[str]:
 def altered_options(request: Request) -> list[Difference]:
     """Return the options that decide a score and differ from those of the recipe or run that a command line names.
 
-    A recipe that leaves the architecture open, such as `equal-budget/zinc`, is altered by none.
+    Nothing alters a recipe without an architecture, such as `equal-budget/zinc`.
     """
     recipe = request.stored or recipe_of(request.arguments)
     if not recipe or recipe == request.arguments:
@@ -224,7 +224,7 @@ def altered_options(request: Request) -> list[Difference]:
 
 
 def changed_options(request: Request) -> list[Difference]:
-    """Compare a run's own configuration with that of the command line that continues it; refuse what cannot change."""
+    """Compare a run's configuration with that of the command line that continues it; refuse forbidden changes."""
     if not request.typed or request.run is None:
         return []
     changed = differing(resolve(request.stored), resolve(request.arguments))
@@ -235,21 +235,21 @@ def changed_options(request: Request) -> list[Difference]:
 
 
 def _reason_to_refuse(one: Difference) -> str:
-    """Say why an option cannot change; "" if it may."""
+    """Return why an option cannot change; "" if it may."""
     if _WEIGHTS.fullmatch(one.option) and not _TRAINING_ALONE.fullmatch(one.option):
-        return f"a run goes on as the model that it began with. {_NEW_RUN}"
+        return f"a run continues as the model that it began with. {_NEW_RUN}"
     for pattern, why in _FIXED.items():
         if re.fullmatch(pattern, one.option) and not (one.before is NOTHING and "Averaging" in pattern):
             return why
     if _AVERAGES.fullmatch(one.option) and one.now is NOTHING:
-        return "its checkpoints hold the averages, from which no training goes on without it. Keep it."
+        return "its checkpoints hold the averages, which no training can continue without it. Keep it."
     if one.option.startswith(("model.lr_scales", "model.learning_rates")) and _regroups(one):
-        return f"other parts get rates of their own, of which the optimizer's state knows nothing. {_NEW_RUN}"
+        return f"other parts get their own rates, which the optimizer's state does not know. {_NEW_RUN}"
     return ""
 
 
 def _regroups(one: Difference) -> bool:
-    """Return whether rates are given to other parts than before, not only other rates to the same ones."""
+    """Return whether parts other than before have their own rates, not only other rates for the same parts."""
     if one.before is NOTHING or one.now is NOTHING:
         return True
     if isinstance(one.before, (int, float)) and isinstance(one.now, (int, float)):

@@ -1,4 +1,4 @@
-"""Check that a later command reads the data that a run was trained on."""
+"""Check that later commands read the data that a run was trained on."""
 
 from __future__ import annotations
 
@@ -16,35 +16,35 @@ from graphbench.errors import BadInput, CorruptData, GraphbenchError, check_choi
 from graphbench.runs import RunFolder
 
 log = logging.getLogger(__name__)
-#: Characters of a long value, and number of differences, that a message shows.
+#: Number of characters of a long value, and of differences, that a message shows.
 _SHOWN, _NAMED = 16, 6
-#: Entry of a fingerprint about what batches do to graphs.
+#: Entry of a fingerprint for what batches do to graphs.
 _BATCHES = "batches"
 
 
-#: Entries of a source in which the splits of one data set differ.
+#: Entries of a source that differ between the splits of one data set.
 _OF_SPLITS = ("split", "folds", "fold")
-#: Entries for the versions of RDKit and PyG, of which another one most often makes equal graphs.
+#: Entries for the versions of RDKit and PyG; another version usually creates the same graphs.
 _VERSIONS = ("rdkit", "version")
 
 
 def source_of(data: Any) -> dict[str, Any]:
-    """Return what identifies the source of data by dotted names, without reading graphs; empty where it is unknown."""
+    """Return what identifies the source of data by dotted names, without reading graphs; empty if unknown."""
     try:
         return _flat_source(data.source_key()) if hasattr(data, "source_key") else {}
-    except (GraphbenchError, OSError):  # the data are gone, which hinders no report over what there is
+    except (GraphbenchError, OSError):  # the data are gone, which must not prevent a report
         return {}
 
 
 def _flat_source(key: Mapping[str, Any]) -> dict[str, Any]:
-    plain = json.loads(json.dumps(key))  # with lists for tuples, as records have them
+    plain = json.loads(json.dumps(key))  # with lists for tuples, as in records
     return {name: value for name, value in flatten(plain) if name.rpartition(".")[2] not in _VERSIONS}
 
 
 def refuse_other_source(runs: Iterable[RunFolder], data: Any, advice: str) -> None:
-    """Refuse to stand runs beside others, or to count them as done, if the source of their data has changed since.
+    """Refuse to compare runs with others, or to count them as done, if the source of their data has changed since.
 
-    Runs of earlier versions, and those of data that say nothing of their source, pass.
+    Runs of earlier versions, and runs on data without information about their source, pass.
     """
     records = [(run, record) for run in runs if (record := _read_record(run)) is not None]
     now = source_of(data) if records else {}
@@ -59,13 +59,13 @@ class SameData(pl.Callback):
     """Write a fingerprint of the training data into the run's folder, and refuse other data when the run is used again.
 
     Data are the same if their sources are (checksums of files, seeds, options of rows, targets and splits), or if all
-    graphs are. One of both may differ: a file with other bytes and equal graphs, or graphs computed from one source
-    that another machine rounds otherwise. Options of batches, such as rotations of point clouds, must be equal as well;
-    runs of earlier versions did not store them.
+    graphs are. One of the two may differ: a file with other bytes and equal graphs, or graphs from the same source that
+    another machine rounds differently. Options of batches, such as rotations of point clouds, must also be equal; runs
+    of earlier versions did not store them.
 
     Args:
         run: the folder; None for a command that names none.
-        changed: "accept" to go on with other data, with a warning.
+        changed: "accept" to continue with other data, with a warning.
         fresh: whether the run is new, with nothing to compare.
 
     Raises:
@@ -75,7 +75,7 @@ class SameData(pl.Callback):
     def __init__(self, run: RunFolder | None, changed: str | None, fresh: bool = False) -> None:
         check_choice("--data-changed", changed or "refuse", ("refuse", "accept"))
         self.run, self.accept, self.fresh = run, changed == "accept", fresh
-        #: Differences in words, once the data are open.
+        #: Descriptions of differences, once the data are open.
         self.differences: list[str] = []
         self._earlier: dict[str, Any] | None = None
         self._compared = False
@@ -85,9 +85,9 @@ class SameData(pl.Callback):
         self.compare(_fingerprint(trainer), speak=trainer.is_global_zero)
 
     def compare(self, fingerprint: Mapping[str, Any], speak: bool = True) -> None:
-        """Compare data with those of the training, by `Benchmark.fingerprint`; a second call does nothing.
+        """Compare data with the training's by `Benchmark.fingerprint`; a second call does nothing.
 
-        Others are refused, unless they are accepted.
+        Different data are refused unless accepted.
         """
         if self.run is None or self.fresh or self._compared:
             return
@@ -95,7 +95,7 @@ class SameData(pl.Callback):
         self._earlier = _read_record(self.run)
         if self._earlier is None:
             if now and speak:
-                log.info("%s does not say what it was trained on: whether the data changed is unknown.", self.run.path)
+                log.info("%s does not record its training data: whether they changed is unknown.", self.run.path)
             return
         graphs = differences(self._earlier, now)
         self.differences = list(dict.fromkeys([*graphs, *other_batches(self._earlier, now)]))
@@ -107,10 +107,10 @@ class SameData(pl.Callback):
             f"; and {more} more." if more > 0 else "."
         )
         if not self.accept:
-            harm = " Graphs that were trained on may be among those to be scored." if graphs else ""
+            harm = " Training graphs may be among those to be scored." if graphs else ""
             raise BadInput(f"{message}{harm} Restore the data, or add --data-changed accept to go on with these.")
         if speak:
-            log.warning("%s They are used all the same.", message)
+            log.warning("%s They are used anyway.", message)
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Write the fingerprint, with earlier ones of the run if the data changed."""
@@ -122,13 +122,13 @@ class SameData(pl.Callback):
             now["earlier"] = [*earlier.get("earlier", []), previous]
         elif earlier is not None and (_BATCHES in earlier or _BATCHES not in now):
             return
-        elif earlier is not None:  # earlier versions stored the graphs alone
+        elif earlier is not None:  # earlier versions stored only the graphs
             now = {**earlier, _BATCHES: now[_BATCHES]}
         write_text(self.run.data, json.dumps(now, indent=2) + "\n")
 
 
 def _fingerprint(trainer: pl.Trainer) -> dict[str, Any]:
-    """Return the fingerprint of the trainer's data as JSON has it; empty if they have none."""
+    """Return the fingerprint of the trainer's data in JSON types; empty if they have none."""
     data: Any = getattr(trainer, "datamodule", None)
     fingerprint: dict[str, Any] = json.loads(json.dumps(data.fingerprint())) if hasattr(data, "fingerprint") else {}
     return fingerprint
@@ -144,7 +144,7 @@ def _read_record(run: RunFolder) -> dict[str, Any] | None:
         dict(record.get("source", {})), list(record.get("earlier", [])), dict(record.get(_BATCHES, {}))
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise CorruptData(
-            f"{run.data} cannot be read ({type(error).__name__}: {error}). Remove it to go on without comparing data."
+            f"{run.data} cannot be read ({type(error).__name__}: {error}). Remove it to skip comparing data."
         ) from error
     return dict(record)
 
@@ -191,7 +191,7 @@ def other_batches(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str
 
 
 def _changes(before: Mapping[str, Any], now: Mapping[str, Any], names: Iterable[str]) -> list[str]:
-    """Describe which of some entries have another value now."""
+    """Describe which of the named entries have another value now."""
     return [
         f"{name} is {_shorten(now.get(name))} instead of {_shorten(before.get(name))}"
         for name in names

@@ -1,4 +1,4 @@
-"""Predict a split with the model of a run, or with several together, into one table; keep what a test predicts."""
+"""Predict a split with the model of one run, or of several together, into one table; keep a test's predictions."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from graphbench.runs.checkpoints import trained_weights
 from graphbench.training.module import OUTPUT, SPREAD
 
 log = logging.getLogger(__name__)
-#: Entries of `results.json` about `predictions-test.csv`.
+#: Entries of `results.json` that describe `predictions-test.csv`.
 INTERVALS, TEMPERATURE, WEIGHTS = "intervals", "temperature", "predicted_by"
 
 
@@ -45,7 +45,7 @@ def predict_split(requests: Sequence[Request], chosen: str) -> int:
     """Predict a split with the runs of some requests, and write the table."""
     first = requests[0]
     if len(requests) > 1 and not first.options.output:
-        raise BadInput("--output is missing: predictions of several runs have no folder of their own.")
+        raise BadInput("--output is missing: predictions of several runs have no default folder.")
     run = first.run if len(requests) == 1 else None
     default = (first.run or RunFolder(Path())).predictions(chosen)
     output = file_to_write("--output", check_output(first.options.output or str(default)))
@@ -55,7 +55,7 @@ def predict_split(requests: Sequence[Request], chosen: str) -> int:
             "run's results and report are. Name another file with --output."
         )
     if _is_recorded(run, output):
-        run.read_results()  # a torn file must be named before anything is computed
+        run.read_results()  # report a damaged file before computing anything
     together = len(requests) > 1 or bool(first.options.interval or first.options.calibrate)
     with written_together(None if run is None else first) as (staged, folder):
         members = [_member(request, chosen, folder, one_process=together) for request in requests]
@@ -69,7 +69,7 @@ def predict_split(requests: Sequence[Request], chosen: str) -> int:
 
 
 def names_of(requests: Sequence[Request]) -> list[str]:
-    """Return the names of models for messages."""
+    """Return names of the models for messages."""
     return [str(one.run.path if one.run else one.options.checkpoint) for one in requests]
 
 
@@ -82,7 +82,7 @@ class _Member:
     same: SameData
 
     def predict(self, outputs: bool) -> dict[str, Tensor]:
-        """Return the columns of the split from all processes, by graph and node; with `outputs` the head's as well."""
+        """Return the columns of the split from all processes, by graph and node; with `outputs` also the head's."""
         cli = self.cli
         cli.model.predicts_outputs = outputs
         batches = cli.trainer.predict(cli.model, cli.datamodule, ckpt_path=str(self.checkpoint), weights_only=True)
@@ -99,11 +99,11 @@ class _Member:
 
 
 def _member(request: Request, chosen: str, folder: Sequence[str], one_process: bool) -> _Member:
-    """Build the model and data of a run, on one process unless further devices were typed and may be used."""
+    """Build the model and data of a run, on one process unless the command line requests more and they may be used."""
     refuse_loggers(request)
     path = checkpoint_of(request)
     same = SameData(request.run, request.options.data_changed)
-    # Behind the run's own devices, which are about its training, and before those that were typed.
+    # After the run's own devices, which are for its training, and before those that were typed.
     words = [*request.stored, *ONE_PROCESS, *request.typed]
     forced = [*ONE_PROCESS, "--trainer.strategy", "auto"] if one_process else []
     cli = GraphbenchCLI([*words, *forced, *folder])
@@ -125,7 +125,7 @@ def _combined(data: Benchmark, answers: Sequence[dict[str, Tensor]], ensemble: E
     """Return the table of combined predictions, their spreads and intervals."""
     for columns in answers[1:]:
         if not torch.equal(columns["graph"], answers[0]["graph"]):
-            raise BadInput("The models of this ensemble make graphs of different sizes from the same row.")
+            raise BadInput("The models of this ensemble create graphs of different sizes from the same row.")
     names = [name for name in answers[0] if name.startswith(SPREAD)]
     means, spreads = ensemble.combine(np.stack([_answers(columns, names) for columns in answers]))
     width = ensemble.first.predicted
@@ -140,7 +140,7 @@ def _combined(data: Benchmark, answers: Sequence[dict[str, Tensor]], ensemble: E
 
 
 def _log_coverage(ensemble: Ensemble, covered: np.ndarray, chosen: str, distances: np.ndarray | None) -> None:
-    """Log the share of known targets that intervals or sets hold beside the stated one, also of each bin."""
+    """Log the share of known targets that intervals or sets cover next to the stated one, also for each bin."""
     intervals = ensemble.intervals
     assert intervals is not None
     masks = {f"the {chosen} split": np.ones(len(covered), dtype=bool)}
@@ -157,7 +157,7 @@ def _log_coverage(ensemble: Ensemble, covered: np.ndarray, chosen: str, distance
 
 
 def _answers(columns: dict[str, Tensor], names: Sequence[str]) -> np.ndarray:
-    """Return logits, or predictions and spreads target after target, as `Ensemble.combine` takes them."""
+    """Return logits, or the predictions and spreads of each target in turn, as `Ensemble.combine` expects them."""
     values = columns.get(OUTPUT)
     if values is None:
         spreads = [columns[name] for name in names]
@@ -167,11 +167,11 @@ def _answers(columns: dict[str, Tensor], names: Sequence[str]) -> np.ndarray:
 
 
 def learn_from_validation(ensemble: Ensemble, request: Request) -> None:
-    """Fit intervals and a temperature as requested, and log what they rest on."""
+    """Fit intervals and a temperature as requested, and log what they are based on."""
     if request.options.calibrate:
         temperature = ensemble.calibrate()
         log.info(
-            "Temperature %.4g, of %d validation rows: their loss went from %.4g to %.4g, ECE from %.4g to %.4g",
+            "Temperature %.4g, from %d validation rows: their loss went from %.4g to %.4g, ECE from %.4g to %.4g",
             temperature.value, temperature.rows, *temperature.loss, *temperature.error,
         )  # fmt: skip
         if temperature.caution:
@@ -204,13 +204,13 @@ def _write(
 def _joined(batches: Any, world_size: int) -> dict[str, Tensor] | None:
     """Concatenate the columns of batches on all processes, sorted by graph and node; None if a process has None.
 
-    There are no columns where there are no batches.
+    Without batches there are no columns.
     """
     parts: list[Any] = [None] * world_size
     if world_size == 1:
         parts = [batches]
     else:
-        # As objects: tensors would need equal shapes, and processes have unequal shares.
+        # As objects: tensors would need equal shapes, but processes have unequal shares.
         torch.distributed.all_gather_object(parts, batches)
     if any(part is None for part in parts):
         return None
@@ -224,17 +224,17 @@ def _joined(batches: Any, world_size: int) -> dict[str, Tensor] | None:
 
 
 def _is_other(checkpoint: str | None, run: RunFolder) -> bool:
-    """Return whether a named checkpoint is another file than the weights that the run's results are about."""
+    """Return whether a named checkpoint is a file other than the weights that the run's results describe."""
     return checkpoint is not None and Path(checkpoint).resolve() != trained_weights(run).resolve()
 
 
 def _is_recorded(run: RunFolder | None, output: Path) -> TypeGuard[RunFolder]:
-    """Return whether the run's results say how a file was made."""
+    """Return whether the run's results record how a file was created."""
     return run is not None and output.resolve() == run.predictions("test").resolve()
 
 
 def _record(run: RunFolder, staged: RunFolder, ensemble: Ensemble | None, checkpoint: Path) -> None:
-    """Write how predictions of the test split were made to the run's results, for the report."""
+    """Record in the run's results how predictions of the test split were created, for the report."""
     entries: dict[str, Any] = {}
     if ensemble is not None and ensemble.intervals is not None:
         entries[INTERVALS] = ensemble.intervals.record()
@@ -249,10 +249,10 @@ def _record(run: RunFolder, staged: RunFolder, ensemble: Ensemble | None, checkp
 
 
 class KeepPredictions(pl.Callback):
-    """Keep the predictions that `graphbench test` scores, for its report and for metrics to come.
+    """Keep the predictions that `graphbench test` scores, for its report and for future metrics.
 
     Args:
-        most: numbers that are kept of a split; predictions of more are not, as where each pair of nodes has one.
+        most: numbers to keep of a split; predictions with more, such as one per pair of nodes, are not kept.
     """
 
     def __init__(self, most: int = 5_000_000) -> None:
@@ -274,17 +274,17 @@ class KeepPredictions(pl.Callback):
 
     def _keep(self, split: str, columns: dict[str, Tensor] | None, world_size: int) -> None:
         batches = self._batches.setdefault(split, [])
-        if batches is not None and columns is not None:  # None of a module that has steps of its own
+        if batches is not None and columns is not None:  # None from a module with custom steps
             batches.append(columns)
             self._numbers[split] += sum(values.numel() for values in columns.values())
             if self._numbers[split] * world_size > self.most:
-                # From here on nothing of this split is kept.
+                # From here on, nothing of this split is kept.
                 self._batches[split] = None
 
     def tables(self, data: Benchmark, splits: Sequence[str], world_size: int) -> dict[str, pd.DataFrame | None]:
         """Return the table of each split with predictions, None for those with too many numbers.
 
-        All processes call it, also those that a small split has no batch for.
+        All processes must call it, including those without a batch of a small split.
         """
         tables: dict[str, pd.DataFrame | None] = {}
         for split in splits:
@@ -299,9 +299,8 @@ def write_kept(
 ) -> dict[str, Any]:
     """Write predictions that were scored to the run's folder.
 
-    Predictions of the test split with intervals or a temperature stay, unless the weights are others: they were asked
-    for, and are of the same model. Returns the results, without intervals and temperature of a file that was written
-    anew.
+    Predictions of the test split with intervals or a temperature stay unless the weights differ: they were requested,
+    and are from the same model. Return the results, without intervals and temperature if the file was rewritten.
     """
     entries = {INTERVALS, TEMPERATURE} & results.keys()
     for split, frame in tables.items():
@@ -312,17 +311,17 @@ def write_kept(
                 split, as_word(run.path), split,
             )  # fmt: skip
         elif split == "test" and entries and _is_of_weights(output, results.get(WEIGHTS), trained_weights(run)):
-            log.info("%s stays: it has what graphbench predict added.", output)
+            log.info("%s is kept: it has what graphbench predict added.", output)
         else:
             write_frames([frame], staged.predictions(split), lambda written: None)
             if split == "test" and entries:
-                log.warning("%s is written anew for other weights, without what graphbench predict added.", output)
+                log.warning("%s is rewritten for other weights, without what graphbench predict added.", output)
                 results = {name: value for name, value in results.items() if name not in {*entries, WEIGHTS}}
     return dict(results)
 
 
 def _is_of_weights(predictions: Path, checksum: object, weights: Path) -> bool:
-    """Tell whether a file is of these weights; earlier versions kept no checksum, so that times have to tell."""
+    """Return whether a file is from these weights; earlier versions kept no checksum, so times decide."""
     if not predictions.is_file() or not weights.is_file():
         return predictions.is_file()
     return file_sha256(weights) == checksum if checksum else predictions.stat().st_mtime >= weights.stat().st_mtime
@@ -332,8 +331,8 @@ def table(data: Benchmark, columns: dict[str, Tensor], chosen: str) -> pd.DataFr
     """Return one row per graph (or node, edge or pair of nodes), in the order of the columns.
 
     Columns: `id`; `smiles` of molecules, for the report's drawings; `node` for node tasks, `source` and `destination`
-    for edge tasks, `head` and `tail` for pairs, and `node_name` and so on where nodes have names; what
-    `prediction_columns` gives of new inputs, and `target_columns` if known; spreads that the loss learns, as
+    for edge tasks, `head` and `tail` for pairs, and `node_name` and so on if nodes have names; what
+    `prediction_columns` gives for new inputs, and `target_columns` if known; spreads that the loss learns, as
     `TARGET_std`.
     """
     predictions, targets = columns["prediction"], columns["target"]
@@ -358,7 +357,7 @@ def table(data: Benchmark, columns: dict[str, Tensor], chosen: str) -> pd.DataFr
 
 
 def _called(names: Sequence[Sequence[str]] | None, columns: Mapping[str, Tensor]) -> dict[str, np.ndarray]:
-    """Return the names of the nodes in each column that numbers some; nothing where nodes have no names."""
+    """Return the names of the nodes in each column of node numbers; empty if nodes have no names."""
     if names is None:
         return {}
     first = np.cumsum([0, *map(len, names)])[columns["graph"].numpy()]
@@ -373,6 +372,6 @@ def _smiles(data: Benchmark, chosen: str) -> list[str] | None:
         return None
     try:
         smiles: list[str] = data.smiles(chosen)
-    except BadInput:  # the source gives structures alone
+    except BadInput:  # the source gives only structures
         return None
     return smiles

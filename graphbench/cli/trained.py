@@ -1,4 +1,4 @@
-"""Load the trained model that a command works with, on one device or several, and choose where its results go."""
+"""Load the trained model for a command, on one device or several, and choose where its results go."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ from graphbench.runs.holding import InUse, refuse_writer
 from graphbench.training.module import BenchmarkModule
 
 log = logging.getLogger(__name__)
-#: One process, since nothing gathers the answers of several.
+#: One process, since nothing gathers the predictions of several.
 ONE_PROCESS = ["--trainer.devices", "1", "--trainer.num_nodes", "1"]
-#: Options of the trainer that count where it lends its device alone.
+#: Options of the trainer that matter when only its device is used.
 _IN_FORCE = {f"trainer.{name}" for name in ("accelerator", "devices", "precision", "deterministic", "benchmark")}
-#: Answers a part of an input with one or several models.
+#: Function that predicts a part of an input with one or several models.
 Answer = Callable[[Any], pd.DataFrame]
 
 
@@ -51,12 +51,12 @@ Answer = Callable[[Any], pd.DataFrame]
 
 
 def checkpoint_of(request: Request) -> Path:
-    """Return `--checkpoint FILE`, else the run's best checkpoint (or, without one, its last)."""
+    """Return `--checkpoint FILE`, else the run's best checkpoint (or its last one if that is missing)."""
     named = request.options.checkpoint
     if named is None and request.run is None:
         raise BadInput(
-            "Name what to score: --run FOLDER of a finished fit, or --config FILE with --checkpoint FILE, or with "
-            "--weights official where its authors released some."
+            "Name a model to use: --run FOLDER of a finished fit, or --config FILE with --checkpoint FILE, or with "
+            "--weights official if its authors released some."
         )
     if named is not None:
         path = Path(named)
@@ -66,15 +66,15 @@ def checkpoint_of(request: Request) -> Path:
         assert request.run is not None
         path = trained_weights(request.run)
         if path == request.run.last and "best_epoch" in request.run.read_results():
-            log.warning("%s is gone: %s is taken, which may be worse.", request.run.best, path.name)
+            log.warning("%s is missing: using %s, which may be worse.", request.run.best, path.name)
         if not path.is_file():
             raise no_checkpoint(path, request.run)
-    load_checkpoint(path)  # a torn file must be named before data and model are built
+    load_checkpoint(path)  # report a damaged file before building data and model
     return path
 
 
 def predictor_of(request: Request, devices: str = "1") -> Predictor:
-    """Load a run's model for new inputs; its own data stay closed. `devices` is that of the trainer, for one device."""
+    """Load a run's model for new inputs without opening its data. `devices` is the trainer's option, for one device."""
     if getattr(request.options, "split", None) is not None:
         raise BadInput("--input and --split exclude each other: name the input or the split.")
     predictor = _load(request, ["--trainer.devices", devices])
@@ -83,7 +83,7 @@ def predictor_of(request: Request, devices: str = "1") -> Predictor:
 
 
 def on_split(request: Request) -> Predictor:
-    """Load a run's model and open its own data, once they are known to be the ones it was trained on."""
+    """Load a run's model and open its data, after checking that they are the ones it was trained on."""
     same = SameData(request.run, request.options.data_changed)
     predictor = _load(request, [])
     open_data(predictor, same)
@@ -100,7 +100,7 @@ def chosen_split(options: argparse.Namespace) -> str:
 
 
 def open_data(predictor: Predictor, same: SameData) -> None:
-    """Open a run's own data, and compare them with those of its training, see `SameData`."""
+    """Open a run's data, and compare them with those of its training, see `SameData`."""
     predictor.data.prepare_data()
     predictor.data.setup("predict")
     same.compare(predictor.data.fingerprint())
@@ -118,11 +118,11 @@ def _load(request: Request, options: Sequence[str]) -> Predictor:
     for one in typed.options:
         if one.path.startswith("trainer.") and one.path not in _IN_FORCE:
             raise BadInput(
-                f"{one.name} has no effect here, where no trainer runs. Those in force are "
+                f"{one.name} has no effect here, since no trainer runs. Those in effect are "
                 f"{', '.join(sorted(_IN_FORCE))}."
             )
     cli = GraphbenchCLI([*request.arguments, *ONE_PROCESS, *options, "--trainer.strategy", "auto"])
-    # After the options: a run that was fine-tuned reads the weights of its `init_from` first.
+    # After the options: a fine-tuned run reads the weights of its `init_from` first.
     if path is None:
         load_released(cli, weights)
     else:
@@ -131,40 +131,40 @@ def _load(request: Request, options: Sequence[str]) -> Predictor:
 
 
 def training_facts(request: Request) -> TrainingFacts | None:
-    """Read what a run was trained on; warn if its folder does not say."""
+    """Read what a run was trained on; warn if its folder does not record it."""
     facts = TrainingFacts.read(request.run) if request.run is not None else None
     if facts is None:
         options = request.options
         place = request.run.path if request.run is not None else options.checkpoint or options.weights
-        log.warning("%s does not say what it was trained on, so no row can be marked as %s.", place, OUTSIDE)
+        log.warning("%s does not record its training data, so no row can be marked as %s.", place, OUTSIDE)
     return facts
 
 
 def training_means(request: Request, predictor: Predictor) -> TrainingFacts:
-    """Return the training means as the run stores them, or compute them from its data."""
+    """Return the training means that the run stores, or compute them from its data."""
     facts = predictor.facts
     if facts is None and request.run is not None:
         facts = TrainingFacts.read(request.run)
     if facts is not None and facts.has_means:
         facts.check_columns(predictor.data.spec)
-        log.info("Attributions are measured from the mean features of the training part, which the run keeps.")
+        log.info("Attributions are relative to the mean features of the training part, which the run stores.")
         return facts
-    log.info("The run does not keep the mean features of its training part: they are computed from its data.")
+    log.info("The run does not store the mean features of its training part: computing them from its data.")
     open_data(predictor, SameData(request.run, request.options.data_changed))
     return TrainingFacts.of(predictor.data.tables["train"], predictor.data)
 
 
 @contextlib.contextmanager
 def written_together(request: Request | None) -> Iterator[tuple[RunFolder | None, list[str]]]:
-    """Stage a command's output, so that all of it appears in the run's folder or nothing.
+    """Stage a command's output, so that either all of it or nothing appears in the run's folder.
 
     Yields:
-        The staged folder and the options that make the trainer write to it. Only the first process of several stages.
-        None where the run's folder is somebody else's, or is being trained: what callbacks write is then lost, and a
-        line says so.
+        The staged folder and the options that make the trainer write to it. Only the first of several processes stages.
+        None if the run's folder is not writable, or is being trained in: what callbacks write is then lost, which is
+        logged.
 
     Raises:
-        InUse: a fit has begun there meanwhile.
+        InUse: a fit has started in it in the meantime.
     """
     if request is None or request.run is None:
         yield None, []
@@ -176,21 +176,21 @@ def written_together(request: Request | None) -> Iterator[tuple[RunFolder | None
     else:
         with writing_together(request.run.path) as staged:
             yield RunFolder(staged), ["--trainer.default_root_dir", str(staged)]
-            refuse_writer(request.run.path)  # a fit that has begun meanwhile
+            refuse_writer(request.run.path)  # a fit that has started in the meantime
 
 
 def may_keep(run: RunFolder) -> bool:
-    """Tell whether this user may write into the folder of a run that nobody trains now; a line says so where not.
+    """Return whether this user may write into the run's folder and it is not being trained in; log a line if not.
 
-    Tables of diagnostics and results that are read, extended and put back would lose what the fit has added.
+    Reading, extending and replacing tables of diagnostics and results would lose what the fit has added.
     """
     if not os.access(run.path, os.W_OK | os.X_OK):
-        log.warning("%s may not be written to: nothing is kept in it.", run.path)
+        log.warning("%s is not writable: nothing is stored in it.", run.path)
         return False
     try:
         refuse_writer(run.path)
     except InUse as error:
-        log.warning("%s is being trained by %s: nothing is kept in it.", run.path, error.holder)
+        log.warning("%s is being trained by %s: nothing is stored in it.", run.path, error.holder)
         return False
     return True
 
@@ -208,7 +208,7 @@ def describe_model(module: BenchmarkModule) -> dict[str, Any]:
 
 
 def write_page(run: RunFolder) -> None:
-    """Rewrite the report of a run; where that fails a line says so, since what it would show is stored."""
+    """Rewrite the report of a run; log a failure without raising it, since what it would show is stored."""
     try:
         from graphbench.report import write_report  # imports matplotlib
 
@@ -217,7 +217,7 @@ def write_page(run: RunFolder) -> None:
     except (OSError, GraphbenchError) as error:
         reason = getattr(error, "strerror", None) or error
         log.warning("The report %s cannot be written: %s. %s", run.report, reason, _once_more(run))
-    except Exception:  # whatever became of a figure
+    except Exception:  # whatever happened to a figure
         log.warning("The report of %s cannot be drawn. %s", run.path, _once_more(run), exc_info=True)
 
 
@@ -229,9 +229,9 @@ def _once_more(run: RunFolder) -> str:
 
 
 def chosen_devices(words: Sequence[str], device: torch.device) -> list[str]:
-    """Return the value of `--trainer.devices` for each process; one entry if one device answers.
+    """Return the value of `--trainer.devices` for each process; one entry if only one device is used.
 
-    Configurations are read as well as words; the run's own one is about its training.
+    Read configurations and words, but not the run's own configuration, which is for its training.
 
     Examples:
         >>> chosen_devices(["--trainer.devices", "2"], torch.device("cpu")), chosen_devices([], torch.device("cpu"))
@@ -243,7 +243,7 @@ def chosen_devices(words: Sequence[str], device: torch.device) -> list[str]:
     accelerator: Any = CPUAccelerator if device.type == "cpu" else CUDAAccelerator
     try:
         devices = accelerator.parse_devices(accelerator.auto_device_count() if value == "auto" else value)
-    except Exception as error:  # Lightning raises several kinds, whose messages say what was expected
+    except Exception as error:  # Lightning raises several kinds, whose messages state what was expected
         raise BadInput(f"--trainer.devices {value}: {error}") from error
     if device.type == "cpu":
         check_processes(devices)
@@ -252,13 +252,13 @@ def chosen_devices(words: Sequence[str], device: torch.device) -> list[str]:
 
 
 def answered_on(devices: Sequence[str], make: Callable[[str], Answer], parts: Iterator[Any]) -> Iterator[pd.DataFrame]:
-    """Answer parts of an input in their order, with a process per device and a few parts for each in memory.
+    """Predict parts of an input in order, with a process per device and a few parts for each in memory.
 
-    `make` makes the answering function of a device and must be importable. Tensors of the parts must own their storage:
-    a view would be sent with all of it.
+    `make` creates the predicting function of a device and must be importable. Tensors of the parts must own their
+    storage: a view would be sent with all of its storage.
 
     Raises:
-        GraphbenchError: a process was killed. Errors within one are raised here.
+        GraphbenchError: a process was killed. Errors in a process are raised here.
     """
     context = multiprocessing.get_context("spawn")  # CUDA cannot be used in a forked process
     places: Queue[str] = context.Queue()
@@ -274,15 +274,15 @@ _answer: Answer | None = None  # of this process
 
 
 def start_answering(make: Callable[[str], Answer], places: Queue[str], threads: int) -> None:
-    """Make the models of this process on the next free device."""
+    """Create the models of this process on the next free device."""
     global _answer
-    logging.disable(logging.WARNING)  # the main process has logged all this
+    logging.disable(logging.WARNING)  # the main process has already logged all this
     torch.set_num_threads(threads)
     with trust.admitting_all():
         _answer = make(places.get())
 
 
 def answer_part(job: bytes) -> pd.DataFrame:
-    """Answer a part that `answered_on` packed."""
+    """Predict a part that `answered_on` packed."""
     assert _answer is not None
     return _answer(pickle.loads(job))

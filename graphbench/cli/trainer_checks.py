@@ -1,4 +1,4 @@
-"""Check the trainer's options before anything runs, and what Lightning's finders found once they have run.
+"""Check the trainer's options before anything runs, and the results of Lightning's finders once they have run.
 
 Lightning reports these mistakes later, elsewhere, or not at all.
 """
@@ -27,30 +27,30 @@ from graphbench.training.lightning_internals import cluster_environment
 from graphbench.training.module import BenchmarkModule, adam_w
 
 log = logging.getLogger(__name__)
-#: Lightning drops the first ten losses and the last one, and takes a slope between two.
+#: Lightning drops the first ten losses and the last one, and a slope needs two.
 _MIN_RATES = 13
-#: Option of the trainer -> the least that it may be: Lightning divides by some, and ignores others without a word.
+#: Option of the trainer -> its minimum: Lightning divides by some, and silently ignores others.
 _LEAST = {"accumulate_grad_batches": 1, "check_val_every_n_epoch": 1, "gradient_clip_val": 0, "log_every_n_steps": 0,
           "num_sanity_val_steps": -1}  # fmt: skip
-#: Callbacks and plug-ins of Lightning that no run can have, why, and what to take in their place.
+#: Callbacks and plug-ins of Lightning that no run can use, why, and what to use instead.
 _INSTEAD = {
     BackboneFinetuning: "its groups of parameters are not those of a continued run. --model.freeze architecture "
-    "--model.freeze_epochs 10 trains the head alone for ten epochs; --model.learning_rates sets the rates after that",
-    SpikeDetection: "Lightning cannot load its state, so that the run could be neither tested nor continued. "
-    "NonFinite, which is always on, takes no step that is not finite",
-    DeepSpeedPrecision: "DeepSpeed's strategy alone can use it. --trainer.precision sets the precision of any strategy",
+    "--model.freeze_epochs 10 trains only the head for ten epochs; --model.learning_rates sets the rates after that",
+    SpikeDetection: "Lightning cannot load its state, so the run could be neither tested nor continued. "
+    "NonFinite, which is always on, skips steps that are not finite",
+    DeepSpeedPrecision: "only DeepSpeed's strategy can use it. --trainer.precision sets the precision of any strategy",
 }
-#: Profilers of Lightning that a word names.
+#: Profilers of Lightning that can be given by name.
 _PROFILERS = ("simple", "advanced", "pytorch")
-#: Options of a training that has no step where they are 0.
+#: Options for which 0 means a training without a step.
 _LENGTHS = ("max_epochs", "max_steps", "limit_train_batches")
 
 
 def whole_numbers_first(function: Callable[..., Any]) -> None:
-    """Let options that take whole numbers and shares be read as whole numbers where they are written so.
+    """Read options that accept both whole numbers and shares as whole numbers when they are written as such.
 
-    `limit_val_batches: 1` is one batch, and 1.0 is all. The parser takes the first type of a union that fits, and of
-    equal unions `typing` returns the one that was made first, which in scikit-learn begins with `float`.
+    `limit_val_batches: 1` is one batch, and 1.0 is all. The parser uses the first type of a union that fits. Of equal
+    unions, `typing` returns the one that was created first, which in scikit-learn begins with `float`.
     """
     hints = function.__annotations__
     for name, hint in hints.items():
@@ -62,7 +62,7 @@ def whole_numbers_first(function: Callable[..., Any]) -> None:
 def check_trainer(
     config: Mapping[str, Any], callbacks: Sequence[pl.Callback], parsed: Sequence[Namespace], model: BenchmarkModule
 ) -> None:
-    """Check the options of a trainer: arguments of `Trainer`, and the callbacks as they were built and as `parsed`."""
+    """Check the options of a trainer: arguments of `Trainer`, and the callbacks both as built and as `parsed`."""
     for name, least in _LEAST.items():
         if config.get(name) is not None:
             check_range(f"--trainer.{name}", config[name], at_least=least)
@@ -80,11 +80,11 @@ def check_trainer(
         )
     if config.get("barebones"):
         raise BadInput(
-            "--trainer.barebones true leaves out checkpoints, loggers and callbacks, of which a run consists. For the "
+            "--trainer.barebones true omits checkpoints, loggers and callbacks, which a run consists of. For the "
             "bare speed of a training see graphbench profile."
         )
     profiler = config.get("profiler")
-    if isinstance(profiler, str) and profiler.lower() not in _PROFILERS:  # xla, which is for TPUs, is another
+    if isinstance(profiler, str) and profiler.lower() not in _PROFILERS:  # xla is another one, for TPUs
         raise BadInput(
             f"--trainer.profiler is {profiler!r}; expected {', '.join(_PROFILERS)} or a class of "
             "pytorch_lightning.profilers."
@@ -106,20 +106,20 @@ def check_trainer(
 def check_launcher(trainer: pl.Trainer, strategy: Any) -> None:
     """Refuse strategies that fork or spawn their processes, such as `ddp_spawn` and `ddp_notebook`.
 
-    The model that they train, its scores and the signals that it gets stay in those processes. Several tasks of SLURM
-    are refused where `srun` has not started them: the one that there is would wait for the others.
+    The model that they train, its scores and the signals that it receives stay in those processes. Several SLURM tasks
+    are refused if `srun` has not started them: the only one running would wait for the others.
     """
     by_slurm = isinstance(cluster_environment(trainer), SLURMEnvironment)
     if by_slurm and trainer.world_size > 1 and "SLURM_STEP_ID" not in os.environ:
         raise BadInput(
-            f"The job of SLURM around this command has {trainer.world_size} tasks, of which this is one, and nobody "
+            f"The SLURM job around this command has {trainer.world_size} tasks, of which this is one, and nothing "
             "starts the others: put `srun` before `graphbench`, or `srun --ntasks 1` for a single process."
         )
     launcher = trainer.strategy.launcher
     if launcher is not None and not hasattr(launcher, "cluster_environment"):
         raise BadInput(
-            f"--trainer.strategy is {strategy}, which forks or spawns its processes: what they train, and their "
-            "scores, stay there. Expected ddp, which starts each process as a command."
+            f"--trainer.strategy is {strategy}, which forks or spawns its processes: the trained model and its "
+            "scores stay there. Expected ddp, which starts each process as a command."
         )
 
 
@@ -131,7 +131,7 @@ def check_processes(count: int) -> None:
 
 
 def is_whole(limit: float) -> bool:
-    """Tell whether a limit of batches leaves none out: a whole number counts them, others are shares."""
+    """Return whether a limit of batches includes all of them: a whole number counts them, others are shares."""
     return isinstance(limit, float) and limit == 1.0
 
 
@@ -152,17 +152,17 @@ def require_whole(trainer: Any, stage: str) -> None:
 
 
 def refuse_loggers(request: Request) -> None:
-    """Refuse a logger that was typed for a command that logs to none; that of a configuration is about its training."""
+    """Refuse a logger on the command line of a command that uses none; one in a configuration is for its training."""
     for one in CommandLine.parse(request.typed).options:
         if one.path.startswith("trainer.logger") and one.value != "false":
             raise BadInput(
                 f"{one.name}: only `graphbench fit` logs to a tracker. The scores of a test are in the run's "
-                "results.json, from where a tracker can be given them."
+                "results.json, and can be sent to a tracker from there."
             )
 
 
 def _check_rates(callbacks: Sequence[pl.Callback], parsed: Sequence[Namespace]) -> None:
-    """Refuse a search for a learning rate between bounds without anything between them, or of too few rates."""
+    """Refuse a learning rate search with an empty range, or with too few rates."""
     for callback, item in zip(callbacks, parsed, strict=False):
         if not isinstance(callback, LearningRateFinder):
             continue
@@ -177,7 +177,7 @@ def _check_rates(callbacks: Sequence[pl.Callback], parsed: Sequence[Namespace]) 
 def _check_monitors(callbacks: Sequence[pl.Callback], model: BenchmarkModule) -> None:
     """Refuse to watch a score that is never reported: Lightning says so only when an epoch is over.
 
-    Callbacks of a user may log scores under any name, so beside one of those every name passes.
+    A user's callbacks may log scores under any name, so with one of those every name passes.
     """
     reported = model.scores.while_training
     if not all(type(one).__module__.startswith(("pytorch_lightning.", "graphbench.")) for one in callbacks):
@@ -200,9 +200,9 @@ def _check_monitors(callbacks: Sequence[pl.Callback], model: BenchmarkModule) ->
 
 
 def store_findings(config: Namespace, trainer: pl.Trainer, model: BenchmarkModule, data: Any) -> None:
-    """Write what Lightning's finders found into the configuration, so that a continued run has it.
+    """Write the results of Lightning's finders into the configuration, so that a continued run has them.
 
-    They have searched as the fit began; the model has the learning rate, and the data the batch size.
+    The finders ran when the fit began; the model now has the learning rate, and the data the batch size.
     """
     callbacks: list[pl.Callback] = trainer.callbacks  # type: ignore[attr-defined]
     for callback in callbacks:
@@ -215,13 +215,13 @@ def store_findings(config: Namespace, trainer: pl.Trainer, model: BenchmarkModul
             if config.get("model.optimizer") in (adam_w, *AS_FUNCTION):
                 config["model.optimizer"] = Namespace(class_path=DEFAULT_OPTIMIZER, init_args=Namespace())
             if config.get("model.optimizer.init_args") is None:
-                log.warning("--model.optimizer is a function: the rate stands in the checkpoints, not in config.yaml.")
+                log.warning("--model.optimizer is a function: the rate is in the checkpoints, not in config.yaml.")
             else:
                 config["model.optimizer.init_args.lr"] = model.lr
 
 
 def stored_findings(config: Mapping[str, Any]) -> list[str]:
-    """Return what finders found for a run as options, to follow the command that began it.
+    """Return the results of a run's finders as options, to append to the command that began it.
 
     Examples:
         >>> trainer = {"callbacks": [{"class_path": "pytorch_lightning.callbacks.BatchSizeFinder"}]}
@@ -251,6 +251,6 @@ def _check_search(finder: LearningRateFinder, trainer: pl.Trainer) -> None:
         )
     if search.suggestion() is None:
         raise BadInput(
-            f"LearningRateFinder: the loss grew or was no number after {len(search.results['loss'])} of {count} rates, "
-            "too few to choose from. Lower its max_lr, or set its early_stop_threshold higher or to null."
+            f"LearningRateFinder: the loss grew or was not a number after {len(search.results['loss'])} of {count} "
+            "rates, too few to choose from. Lower its max_lr, or set its early_stop_threshold higher or to null."
         )

@@ -1,8 +1,8 @@
-"""Looking inside a model: pure functions on tensors, and `record`, which collects the tensors.
+"""Inspect a model: pure functions on tensors, and `record`, which collects the tensors.
 
-Everything works on one graph or on many at once; functions named `..._per_graph` take the rows of all graphs in one
-tensor with the graph of each row, and give every graph what it would get alone. Names are listed in `__init__.pyi` and
-loaded on first use.
+Everything works on one graph or on many at once; functions named `..._per_graph` accept the rows of all graphs in one
+tensor with the graph of each row, and return for every graph what it would get alone. Names are listed in
+`__init__.pyi` and loaded on first use.
 """
 
 import lazy_loader

@@ -1,8 +1,8 @@
 """Describe attention matrices: entropy, exact zeros and row sums of each head.
 
-Every function takes matrices in either form: a list with one `[H, n_g, k_g]` tensor per graph, as
-`LayerTrace.attention` has it, or a padded tensor `[G, H, N, K]` with masks of the rows `[G, N]` and columns `[G, K]`
-that are no padding. Rows are queries, and need not sum to one; a negative weight is `BadInput`, as are other shapes.
+Every function accepts matrices in two forms: a list with one `[H, n_g, k_g]` tensor per graph, as in
+`LayerTrace.attention`, or a padded tensor `[G, H, N, K]` with masks of the rows `[G, N]` and columns `[G, K]` that are
+not padding. Rows are queries, and need not sum to one; negative weights and other shapes raise `BadInput`.
 
 Legend: G graphs, H heads, n queries and k keys of a graph.
 """
@@ -23,9 +23,9 @@ Attention = Sequence[Tensor] | Tensor
 def _per_head(
     measure: Callable[[Tensor], tuple[Tensor, Tensor]], attention: Attention, *masks: Tensor | None
 ) -> Tensor:
-    """Mean of a measure over the rows of each head that it counts, float64 `[G, H]`; NaN where it counts none.
+    """Return the mean of a measure over the rows of each head that count, float64 `[G, H]`; NaN if none counts.
 
-    Of a matrix `[H, n, k]` it gives the value of each row and whether that counts, both `[H, n]`.
+    For a matrix `[H, n, k]` the measure returns the value of each row and whether it counts, both `[H, n]`.
     """
     means = []
     for matrix in _matrices(attention, *masks):
@@ -41,7 +41,7 @@ def _matrices(attention: Attention, row_mask: Tensor | None, column_mask: Tensor
     if isinstance(attention, Tensor):
         attention = _unpadded(attention, row_mask, column_mask)
     elif row_mask is not None or column_mask is not None:
-        raise BadInput("Masks go with a padded attention tensor; a list of matrices has no padding.")
+        raise BadInput("Masks need a padded attention tensor; a list of matrices has no padding.")
     elif not attention or any(matrix.dim() != 3 or len(matrix) != len(attention[0]) for matrix in attention):
         raise BadInput(
             "attention must be a list of [heads, queries, keys] matrices with equally many heads, got shapes "
@@ -71,11 +71,11 @@ def _unpadded(attention: Tensor, row_mask: Tensor | None, column_mask: Tensor | 
 def attention_entropy(
     attention: Sequence[Tensor] | Tensor, row_mask: Tensor | None = None, column_mask: Tensor | None = None
 ) -> Tensor:
-    """Mean entropy of the rows of each head, in nats, float64 `[G, H]`.
+    """Compute the mean entropy of the rows of each head, in nats, float64 `[G, H]`.
 
-    `H(p) = -sum_j p_j log p_j` of `p = a / sum_j a_j`, which leaves out how much a row gives away in all (see
-    `attention_row_sum`). Between 0 (one key) and log k (all keys alike). Rows of zeros have no entropy and are left
-    out; a head with nothing else has NaN.
+    `H(p) = -sum_j p_j log p_j` of `p = a / sum_j a_j`, which ignores the total weight of a row (see
+    `attention_row_sum`). It is between 0 (one key) and log k (all keys equal). Rows of zeros have no entropy and are
+    skipped; a head with only such rows has NaN.
 
     Examples:
         >>> attention_entropy([torch.tensor([[[1.0, 0.0], [0.5, 0.5]]])])
@@ -84,7 +84,7 @@ def attention_entropy(
 
     def entropy(matrix: Tensor) -> tuple[Tensor, Tensor]:
         total = matrix.sum(2)
-        # H(a / s) = (sum_j -a_j log a_j) / s + log s; rounding takes that of a single key below zero
+        # H(a / s) = (sum_j -a_j log a_j) / s + log s; rounding makes that of a single key negative
         return (torch.special.entr(matrix).sum(2) / total + total.log()).clamp(min=0.0), total > 0
 
     return _per_head(entropy, attention, row_mask, column_mask)
@@ -93,9 +93,9 @@ def attention_entropy(
 def attention_zeros(
     attention: Sequence[Tensor] | Tensor, row_mask: Tensor | None = None, column_mask: Tensor | None = None
 ) -> Tensor:
-    """Share of weights of each head that are exactly zero, float64 `[G, H]`.
+    """Compute the share of weights of each head that are exactly zero, float64 `[G, H]`.
 
-    Sparse flows (SFi-Former) reach zero; softmax does so only by underflow. Keys that a layer masks out count too.
+    Sparse flows (SFi-Former) reach zero; softmax does so only by underflow. Keys that a layer masks also count.
 
     Examples:
         >>> attention_zeros([torch.tensor([[[1.0, 0.0], [0.5, 0.5]]])])
@@ -104,7 +104,7 @@ def attention_zeros(
 
     def share(matrix: Tensor) -> tuple[Tensor, Tensor]:
         zeros = (matrix == 0).double().mean(2)
-        return zeros, ~zeros.isnan()  # without a key there is none
+        return zeros, ~zeros.isnan()  # without keys there is no share
 
     return _per_head(share, attention, row_mask, column_mask)
 
@@ -112,7 +112,7 @@ def attention_zeros(
 def attention_row_sum(
     attention: Sequence[Tensor] | Tensor, row_mask: Tensor | None = None, column_mask: Tensor | None = None
 ) -> Tensor:
-    """Mean row sum of each head, float64 `[G, H]`: 1 for softmax, less where attention leaks or is penalised.
+    """Compute the mean row sum of each head, float64 `[G, H]`: 1 for softmax, less if attention leaks or is penalised.
 
     Examples:
         >>> attention_row_sum([torch.tensor([[[1.0, 0.0], [0.25, 0.25]]])])

@@ -10,8 +10,8 @@ map D of a normaliser and `P = I - 1 1^T / n`, the theorems (Zhao et al., ICLR 2
     lambda_i = ||X_i||_F / ||P H_i||_F
     gamma_i  = ||D'_i||_2 (1 + ||W_i^F1||_2 ||W_i^F2||_2)
 
-Attention whose rows sum to one can only lose: alpha <= 1. The paper takes lambda for 1, as norms and initial values are
-meant to make it; here it is measured. The paper prints sqrt(2m) for the constant. That is an error of its proof: the
+Attention whose rows sum to one can only lose: alpha <= 1. The paper assumes lambda = 1, as norms and initial values are
+meant to ensure; here it is measured. The paper prints sqrt(2m) for the constant. That is an error of its proof: the
 transposed difference of two coefficient matrices is n x m, its row sums are at most 2 and its column sums at most n, so
 its spectral norm is at most sqrt(2n); with sqrt(2m) the bound is false for graphs with many more nodes than patterns.
 
@@ -44,9 +44,9 @@ class DecayFactors:
     """Factors by which attention changes the spread of a graph's tokens, float64 `[G]` each.
 
     Args:
-        alpha: share of X that is spread: `||P X|| / ||X||`; what global attention loses. NaN where X is zero.
-        lam: lambda, growth of the norm: `||X|| / ||P H||`; NaN where the tokens are all equal (a graph of one node).
-        spread: `||P X||`, which is `alpha lambda ||P H||` and the spread that attention leaves behind.
+        alpha: share of X that is spread: `||P X|| / ||X||`; what global attention loses. NaN if X is zero.
+        lam: lambda, growth of the norm: `||X|| / ||P H||`; NaN if the tokens are all equal (a graph with one node).
+        spread: `||P X||`, which is `alpha lambda ||P H||` and the spread after attention.
 
     Examples:
         >>> DecayFactors(alpha=torch.tensor([0.5]), lam=torch.tensor([2.0]), spread=torch.tensor([3.0])).lam
@@ -66,7 +66,7 @@ def decay_factors(
     scale: Tensor | None = None,
     bias: Tensor | None = None,
 ) -> DecayFactors:
-    """Factors alpha and lambda of Theorem 1 for one graph, see `decay_factors_per_graph`.
+    """Compute the factors alpha and lambda of Theorem 1 for one graph, see `decay_factors_per_graph`.
 
     Tokens are `[n, dim]`, their values `[n, dim]`, or `[n, H, dim]` by head, and attention `[n, n]` or `[H, n, n]`.
 
@@ -93,25 +93,25 @@ def decay_factors_per_graph(
     scale: Tensor | None = None,
     bias: Tensor | None = None,
 ) -> DecayFactors:
-    """Factors alpha and lambda of Theorem 1 for each graph, `[G]`.
+    """Compute the factors alpha and lambda of Theorem 1 for each graph, `[G]`.
 
-    Without `scale` and `bias` they are those of the residual sum in front of a normaliser. Attention with row sums
-    other than one moves the mean as well, and its alpha can pass 1: leaky attention injects rank. A spread is zero
-    where tokens are equal up to rounding; a factor that would divide by it is NaN.
+    Without `scale` and `bias` they are those of the residual sum before a normaliser. Attention with row sums other
+    than one also moves the mean, and its alpha can exceed 1: leaky attention injects rank. A spread is zero if tokens
+    are equal up to rounding; a factor that would divide by it is NaN.
 
     Args:
-        tokens: H `[T, dim]`, graph after graph.
+        tokens: H `[T, dim]`, ordered by graph.
         values: by head `[T, H, dim]`.
         attention: one `[H, n_g, n_g]` (or `[H, n_g, k_g]`) per graph, as in `LayerTrace`.
         batch: graph of each token, ascending `[T]`.
-        columns: for sampled attention, the token of its graph behind each column, one `[k_g]` per graph.
-        node: which tokens are nodes `[T]`; spread is that of nodes, while all tokens are attended to.
+        columns: for sampled attention, the token of its graph for each column, one `[k_g]` per graph.
+        node: which tokens are nodes `[T]`; the spread is over nodes, while all tokens are attended to.
         residual: weight of the residual branch.
         scale: diagonal of D `[dim]`.
         bias: b `[dim]`.
 
     Raises:
-        BadInput: shapes do not fit.
+        BadInput: shapes do not match.
 
     Examples:
         >>> tokens, batch = torch.tensor([[1.0], [0.0], [2.0], [2.0]]), torch.tensor([0, 0, 1, 1])
@@ -132,7 +132,7 @@ def decay_factors_per_graph(
     by_graph = torch.bincount(numbers, minlength=count).tolist()
     factor = 1.0 if scale is None else as_double(scale)
     shift = 0.0 if bias is None else as_double(bias)
-    # X of the theorem has the spread of nodes alone mixed; `full` is what the layer really makes, mean included.
+    # X of the theorem mixes only the spread of nodes; `full` is the layer's actual output, including the mean.
     x = (residual * centre_h + _mix(attention, centre_u, by_graph, columns) - shift) * factor
     full = (residual * h + _mix(attention, u, by_graph, columns)) * factor
     _, spread = spread_per_graph(full[chosen], numbers[chosen], count, result_dtype(tokens))
@@ -143,14 +143,14 @@ def decay_factors_per_graph(
 def _centred_on_nodes(
     rows: Tensor, numbers: Tensor, nodes: Tensor, num_graphs: int, dtype: torch.dtype
 ) -> tuple[Tensor, Tensor]:
-    """Every row less the mean of its graph's nodes, and the spread of these nodes."""
+    """Return every row minus the mean of its graph's nodes, and the spread of these nodes."""
     centre = rows - mean_per_graph(rows[nodes], numbers[nodes], num_graphs)[numbers]
     centre[nodes], spread = spread_per_graph(rows[nodes], numbers[nodes], num_graphs, dtype)
     return centre, spread
 
 
 def _mix(attention: Sequence[Tensor], values: Tensor, sizes: Sequence[int], columns: Sequence[Tensor] | None) -> Tensor:
-    """`sum_h A_h V_h` `[T, dim]`. Matrices come one per graph, so they are applied one by one."""
+    """Compute `sum_h A_h V_h` `[T, dim]`, matrix by matrix, since there is one per graph."""
     parts = []
     for number, (matrix, of_graph) in enumerate(zip(attention, values.split(list(sizes)), strict=True)):
         keys = of_graph if columns is None else of_graph[columns[number].to(values.device)]
@@ -164,10 +164,10 @@ def _mix(attention: Sequence[Tensor], values: Tensor, sizes: Sequence[int], colu
 
 
 def feed_forward_factor(weight_in: Tensor, weight_out: Tensor, scale: Tensor | None = None) -> Tensor:
-    """Factor gamma of Theorem 2 from weights: `||D'||_2 (1 + ||W^F1||_2 ||W^F2||_2)`, float64 scalar.
+    """Compute gamma of Theorem 2 from weights: `||D'||_2 (1 + ||W^F1||_2 ||W^F2||_2)`, float64 scalar.
 
     It bounds how much a feed-forward network with residual and a 1-Lipschitz activation can spread tokens. Weights are
-    those of `nn.Linear` or transposed; `scale` is the diagonal of D' `[dim]`, ones when left out.
+    those of `nn.Linear` or transposed; `scale` is the diagonal of D' `[dim]`, ones by default.
 
     Examples:
         >>> feed_forward_factor(2 * torch.eye(3), 0.5 * torch.eye(3))
@@ -185,10 +185,10 @@ def capacity_bound(
     value_norm: Tensor | float = 1.0,
     factors: Sequence[Tensor | float] = (),
 ) -> Tensor:
-    """Upper bound of attention capacity: `sqrt(2n) ||P_m E^T||_2 ||W_l||_2 ||P H_1||_F prod factors`.
+    """Compute the upper bound of attention capacity: `sqrt(2n) ||P_m E^T||_2 ||W_l||_2 ||P H_1||_F prod factors`.
 
     For Theorem 1 the factors are alpha_i lambda_i of the layers before l, for Theorem 2 alpha_i lambda_i gamma_i. With
-    `spread` = `||P U_l||_F` and nothing after it, it is the first line of the chain, which needs no weights.
+    `spread` = `||P U_l||_F` and no other arguments, it is the first line of the chain, which needs no weights.
 
     Args:
         num_nodes: n, of one graph or of each graph `[G]`.

@@ -8,10 +8,10 @@ Rows of the output decouple, and each is a convex function on a product of two s
 
     F_H = sqrt(n) max_{i,j} ||e_i^T U - e_j^T U||_2
 
-exactly, with nothing to optimise. Biases of W^V and W^O cancel here but not in the normalisers, so values have none.
+exactly, without optimisation. Biases of W^V and W^O cancel here but not in the normalisers, so values have none.
 
 The printed normaliser, the sum of all ||u_i||, makes F shrink as 1 / sqrt(n) and cannot give the values of the paper's
-Figure 1; the Frobenius norm of U, which leaves F free of scale in n, can. It is the default.
+Figure 1; the Frobenius norm of U, which makes F independent of the scale of n, can. It is the default.
 
 Legend: n nodes, m patterns, H heads, G graphs, T nodes of all graphs.
 """
@@ -46,21 +46,21 @@ def attention_capacity(
     node_mask: Tensor | None = None,
     pattern_mask: Tensor | None = None,
 ) -> Tensor:
-    """Attention capacity of one graph, or of padded graphs.
+    """Compute the attention capacity of one graph, or of padded graphs.
 
     Args:
         values: U `[n, dim]`, rows `h_i^T W^V W^O` without bias; any leading dimensions (graphs, heads) are broadcast
             against those of `patterns`.
         patterns: E^T `[m, n]`, rows non-negative and summing to one; the same leading dimensions.
-        normalize: divide by `||U||_F` ("frobenius"), by `sum_i ||u_i||` ("sum", as printed), or by nothing (None).
-        node_mask: which nodes are no padding `[..., n]`.
-        pattern_mask: which patterns are no padding `[..., m]`.
+        normalize: divide by `||U||_F` ("frobenius"), by `sum_i ||u_i||` ("sum", as printed), or not at all (None).
+        node_mask: mask of nodes that are not padding `[..., n]`.
+        pattern_mask: mask of patterns that are not padding `[..., m]`.
 
     Returns:
-        F of the leading dimensions: a scalar for one graph. 0 when all values are zero, NaN without any pattern.
+        F for the leading dimensions: a scalar for one graph. 0 if all values are zero, NaN without patterns.
 
     Raises:
-        BadInput: shapes disagree, a row of `patterns` is negative, does not sum to one or looks at padding.
+        BadInput: shapes disagree, a row of `patterns` is negative, does not sum to one or has weight on padding.
 
     Examples:
         >>> values, patterns = torch.eye(2), torch.eye(2)
@@ -75,7 +75,7 @@ def attention_capacity(
     u, e = as_double(values), as_double(patterns)
     nodes = torch.ones(u.shape[:-1], dtype=torch.bool, device=u.device) if node_mask is None else node_mask.to(u.device)
     rows = torch.ones(e.shape[:-1], dtype=torch.bool, device=e.device) if pattern_mask is None else pattern_mask
-    # Padding is set to zero, not cut off: graphs and heads keep one shape to broadcast in.
+    # Padding is set to zero, not removed: graphs and heads keep one shape for broadcasting.
     u, e, rows = u * nodes.unsqueeze(-1), e * rows.to(e.device).unsqueeze(-1), rows.to(e.device)
     _check_patterns(e, nodes, rows, patterns.dtype)
     mixed = e @ u
@@ -96,25 +96,25 @@ def _check_patterns(patterns: Tensor, nodes: Tensor, rows: Tensor, dtype: torch.
     wrong = ((on_nodes - 1).abs() > tolerance) & rows
     if bool(wrong.any()) or bool((patterns < 0).any()):
         raise BadInput(
-            "Every row of patterns must be non-negative and sum to one over the nodes that are no padding, got sums "
+            "Every row of patterns must be non-negative and sum to one over the nodes that are not padding, got sums "
             f"from {float(on_nodes.min()):.4g} to {float(on_nodes.max()):.4g} and a least weight of "
-            f"{float(patterns.min()):.4g}. `pattern_matrix` makes uniform patterns."
+            f"{float(patterns.min()):.4g}. `pattern_matrix` creates uniform patterns."
         )
 
 
 def attention_capacity_per_graph(
     values: Tensor, patterns: Patterns, normalize: Normalizer | None = "frobenius"
 ) -> Tensor:
-    """`attention_capacity` of each graph of a batch, for any number of patterns.
+    """Compute `attention_capacity` of each graph of a batch, for any number of patterns.
 
-    Values are `[T, dim]`, or `[T, H, dim]` for each head by itself; nodes graph after graph. The sum over heads is the
-    capacity of a layer whose heads share their attention matrix.
+    Values are `[T, dim]`, or `[T, H, dim]` for each head separately; nodes are ordered by graph. The sum over heads is
+    the capacity of a layer whose heads share their attention matrix.
 
     Returns:
         `[G]`, or `[G, H]`; NaN for a graph without patterns.
 
     Raises:
-        BadInput: `values` does not have the nodes that `patterns` speaks of.
+        BadInput: `values` does not have the nodes of `patterns`.
 
     Examples:
         >>> numbers = torch.tensor([0, 1])
@@ -137,13 +137,13 @@ def attention_capacity_per_graph(
     scale = _scale(
         sum_per_graph(lengths.square(), graph, count).sqrt(), sum_per_graph(lengths, graph, count), normalize
     )
-    # Rows of the output are alike at the maximum, so its norm is that of one row times sqrt(n).
+    # Rows of the output are equal at the maximum, so its norm is that of one row times sqrt(n).
     root = patterns.num_nodes.double().sqrt().reshape(-1, *[1] * (u.dim() - 2))
     return _normalized(root * diameter, scale).to(result_dtype(values))
 
 
 def _rotated(values: Tensor, graph: Tensor, count: int) -> Tensor:
-    """Return the values in coordinates of their own span, if a graph has fewer nodes than a value is wide.
+    """Return the values in coordinates of their span if a graph has fewer nodes than the width of the values.
 
     `U^T = Q R` gives `U = R^T Q^T`: distances between mixtures of rows are those of rows of `R^T`, which is narrower.
     """
@@ -158,10 +158,10 @@ def _rotated(values: Tensor, graph: Tensor, count: int) -> Tensor:
 
 
 def token_capacity(values: Tensor, normalize: Literal["mean"] | None = "mean") -> Tensor:
-    """Capacity of tokens that stand for substructures: `max_{i,j} ||u_i - u_j||`, over the mean `||u_i||`.
+    """Compute the capacity of tokens that represent substructures: `max_{i,j} ||u_i - u_j||` over the mean `||u_i||`.
 
-    Of values `[m, dim]`; `normalize=None` leaves the bare maximum. Appendix G; to compare with `attention_capacity` of
-    the nodes.
+    Values are `[m, dim]`; `normalize=None` returns the maximum itself. Appendix G; for comparison with
+    `attention_capacity` of the nodes.
 
     Examples:
         >>> token_capacity(torch.tensor([[3.0, 0.0], [0.0, 4.0]]))  # 5 over a mean length of 3.5
@@ -173,12 +173,12 @@ def token_capacity(values: Tensor, normalize: Literal["mean"] | None = "mean") -
 def token_capacity_per_graph(
     values: Tensor, batch: Tensor, normalize: Literal["mean"] | None = "mean", num_graphs: int | None = None
 ) -> Tensor:
-    """`token_capacity` of each graph: `[G]`, or `[G, H]` for `[m, H, dim]`; NaN for a graph without such tokens.
+    """Compute `token_capacity` of each graph: `[G]`, or `[G, H]` for `[m, H, dim]`; NaN without such tokens.
 
-    `batch [m]` is the graph of each token; `num_graphs` is G, where some graphs may have no such token.
+    `batch [m]` is the graph of each token; `num_graphs` is G, including graphs without such tokens.
 
     Raises:
-        BadInput: for another normaliser.
+        BadInput: the normaliser is unknown.
 
     Examples:
         >>> token_capacity_per_graph(torch.tensor([[3.0, 0.0], [0.0, 4.0], [1.0, 1.0]]), torch.tensor([0, 0, 1]))
@@ -194,7 +194,7 @@ def token_capacity_per_graph(
 
 
 def _diameters_of_heads(points: Tensor, batch: Tensor, count: int) -> Tensor:
-    """Diameters `[G]` of `[S, dim]` or `[G, H]` of `[S, H, dim]`, each head a set of its own."""
+    """Return diameters `[G]` of `[S, dim]` or `[G, H]` of `[S, H, dim]`, with each head as a separate set."""
     if points.dim() == 2:
         return diameters(points, batch, count)
     heads = points.shape[1]
@@ -210,7 +210,7 @@ def _scale(frobenius: Tensor, total: Tensor, normalize: Normalizer | None) -> Te
 
 
 def _normalized(capacity: Tensor, scale: Tensor | None) -> Tensor:
-    """Capacity over its normaliser; 0 where all values are zero."""
+    """Return the capacity over its normaliser; 0 if all values are zero."""
     if scale is None:
         return capacity
     return torch.where(scale > 0, capacity / scale, capacity)

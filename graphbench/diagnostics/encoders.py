@@ -1,7 +1,7 @@
-"""The vectors that features of nodes and edges become in a model: read once, then replaced, or differentiated along.
+"""Record the encoded vectors of node and edge features in a model, replace them, or differentiate by them.
 
-Categories have no gradients; what they are looked up as has. Where a model reads features through
-`graphbench.nn.FeatureEncoder` (or Graphormer's released tables), its outputs are all that it knows of them.
+Categories have no gradients, but their embeddings do. If a model reads features through `graphbench.nn.FeatureEncoder`
+(or Graphormer's released tables), the encoder's outputs are all that it knows of them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from graphbench.contracts import GraphBatch
 from graphbench.contracts.trace import ReadsFeatures
 
 Kind = Literal["node", "edge"]
-#: Fields of a batch that encoders read, by what their rows are.
+#: Fields of a batch that encoders read, by the kind of their rows.
 _FIELDS: dict[Kind, tuple[str, ...]] = {"node": ("x", "x_dense", "pos"), "edge": ("edge_attr", "edge_dense")}
 
 
@@ -27,17 +27,16 @@ class EncoderCall:
     """One call of an encoder in a forward pass."""
 
     kind: Kind  # whether its rows are nodes or edges
-    encoder: nn.Module  # what was called
-    arguments: tuple[Tensor | None, ...]  # what it was given
-    #: of each argument the field of the batch that it is, perhaps with further columns behind; None where the argument
-    #: is None.
+    encoder: nn.Module  # the called module
+    arguments: tuple[Tensor | None, ...]  # its arguments
+    #: for each argument, its field of the batch, possibly followed by more columns; None if the argument is None.
     fields: tuple[str | None, ...]
-    output: Tensor  # what it returned `[rows, dim]`
+    output: Tensor  # its result `[rows, dim]`
 
 
 @contextlib.contextmanager
 def recorded(module: nn.Module, batch: GraphBatch) -> Iterator[list[EncoderCall]]:
-    """Within the block, every call of an encoder on the features of `batch` is noted in the list, in order."""
+    """Record in the list, in order, every call of an encoder on the features of `batch` within the block."""
     calls: list[EncoderCall] = []
 
     def note(encoder: nn.Module, arguments: tuple[Any, ...], output: Tensor) -> None:
@@ -51,7 +50,7 @@ def recorded(module: nn.Module, batch: GraphBatch) -> Iterator[list[EncoderCall]
 
 @contextlib.contextmanager
 def replaced(module: nn.Module, batch: GraphBatch, outputs: Sequence[Tensor]) -> Iterator[None]:
-    """Within the block, the calls that `recorded` would note return `outputs` instead, in order."""
+    """Let the calls that `recorded` would record return `outputs` instead, in order, within the block."""
     waiting = list(outputs)
 
     def swap(encoder: nn.Module, arguments: tuple[Any, ...], output: Tensor) -> Tensor | None:
@@ -63,10 +62,10 @@ def replaced(module: nn.Module, batch: GraphBatch, outputs: Sequence[Tensor]) ->
 
 @contextlib.contextmanager
 def differentiable(module: nn.Module, batch: GraphBatch) -> Iterator[list[Tensor]]:
-    """Within the block, what enters at the nodes of `batch` is a leaf of autograd; the list has it after a pass.
+    """Make the inputs at the nodes of `batch` leaves of autograd within the block; the list has them after a pass.
 
-    Encoders of node features return leaves of their own `[num_nodes, dim]`, without positional encodings, which depend
-    on the structure. A model that calls none reads the floating-point columns of the batch, and these are the leaves.
+    Encoders of node features return new leaves `[num_nodes, dim]`, without positional encodings, which depend on the
+    structure. If a model calls no encoder, the leaves are the floating-point columns of the batch that it reads.
 
     Args:
         module: to be run once within the block, with gradients enabled.
@@ -97,7 +96,7 @@ def differentiable(module: nn.Module, batch: GraphBatch) -> Iterator[list[Tensor
             columns.append(batch[name])
     with _hooked(module, cut):
         yield leaves
-        # After the pass, when it is known whether an encoder was called.
+        # After the pass, when it is clear whether an encoder was called.
         leaves.extend([] if leaves else columns)
 
 
@@ -113,7 +112,7 @@ def _hooked(module: nn.Module, hook: Any) -> Iterator[None]:
 
 
 def _fields(arguments: tuple[Any, ...], batch: GraphBatch) -> tuple[Kind, tuple[str | None, ...]] | None:
-    """Whose features an encoder was given, and the field that each argument is; None where it was given others."""
+    """Return the kind of an encoder's features, and the field of each argument; None if it received others."""
     for kind, names in _FIELDS.items():
         fields = {name: batch[name] for name in names if batch.get(name) is not None}
         matches = [next((n for n in fields if _is(argument, fields[n])), None) for argument in arguments]
@@ -125,8 +124,8 @@ def _fields(arguments: tuple[Any, ...], batch: GraphBatch) -> tuple[Kind, tuple[
 
 
 def _is(argument: Any, field: Tensor) -> bool:
-    """Tell whether an argument is a field; positional encodings add columns behind dense ones."""
-    # Shapes first: to compare numbers waits for the device.
+    """Return whether an argument is a field; positional encodings add columns after dense ones."""
+    # Shapes first: comparing numbers waits for the device.
     width = field.shape[1]
     return (
         isinstance(argument, Tensor)

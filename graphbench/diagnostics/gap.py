@@ -15,8 +15,8 @@ def generalization_gap(train: Score, test: Score, higher_is_better: bool) -> Sco
     `train - test` for scores where higher is better (accuracy), `test - train` for errors (MAE).
 
     Args:
-        train: score on the training split, in the metric's own units.
-        test: score on the split that was not trained on.
+        train: score on the training split, in the metric's units.
+        test: score on a split that was not trained on.
         higher_is_better: whether a larger score is better.
 
     Examples:

@@ -1,10 +1,10 @@
 """Measure how the gradients of the loss reach each layer, and how far a layer's weights stretch some directions.
 
-With capacity, rank and range these say what happens with depth: gradients that fade or grow from layer to layer, and
-layers whose weights are nearly singular.
+Together with capacity, rank and range they show the effects of depth: gradients that vanish or explode from layer to
+layer, and layers whose weights are nearly singular.
 
-Legend: X_l the tokens that enter layer l, of all graphs one after the other `[T, dim]`; L the loss, a sum over rows
-(nodes, edges or graphs) to which each graph adds its own.
+Legend: X_l the input tokens of layer l, of all graphs one after another `[T, dim]`; L the loss, a sum over rows (nodes,
+edges or graphs) to which each graph contributes.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from graphbench.diagnostics.summary import LayerSummary, Summary
 
 
 def gradient_norms_per_graph(loss: Tensor, tokens: Sequence[Tensor], batches: Sequence[Tensor]) -> list[Tensor | None]:
-    """Compute `||dL / dX_l||_F` over the tokens of each graph, of several layers by one backward pass.
+    """Compute `||dL / dX_l||_F` over the tokens of each graph, for several layers with one backward pass.
 
-    A graph's norm is that of its own part of the loss where graphs do not meet in the model, whatever stands beside it.
+    If the model does not mix graphs, a graph's norm is that of its part of the loss, independent of other graphs.
 
     Args:
         loss: L, a scalar.
-        tokens: X_l of each layer, `[T, dim]`, tensors of the pass that led to the loss.
+        tokens: X_l of each layer, `[T, dim]`, tensors of the forward pass that computed the loss.
         batches: graph of each token of each layer, `[T]`.
 
     Returns:
-        Of each layer float64 `[G]`; None where the loss does not depend on its tokens.
+        float64 `[G]` for each layer; None if the loss does not depend on its tokens.
 
     Examples:
         >>> x = torch.tensor([[3.0, 4.0], [1.0, 0.0]], requires_grad=True)
@@ -55,8 +55,8 @@ def gradient_norms_per_graph(loss: Tensor, tokens: Sequence[Tensor], batches: Se
 def weight_condition(module: nn.Module) -> float:
     """Return the largest condition number `sigma_1 / sigma_min(m, n)` among the weight matrices `[m, n]` of a module.
 
-    Embeddings, norms and other tensors that are no matrices are left out. Infinity for a singular matrix, NaN without
-    a matrix.
+    Embeddings, norms and other tensors that are not matrices are skipped. Infinity for a singular matrix, NaN without a
+    matrix.
 
     Examples:
         >>> layer = nn.Linear(2, 2)
@@ -73,11 +73,11 @@ def weight_condition(module: nn.Module) -> float:
 def summarise_gradients(recording: Recording, loss: Tensor, batch: Tensor, model: nn.Module) -> Summary:
     """Measure gradients and weights layer by layer: means over graphs.
 
-    Number l is what enters attention layer l, the number after the last is what leaves the model, as for ranks.
-    Measures: `gradient_norm`, `||dL / dX_l||_F` of each graph; `condition`, see `weight_condition`, of the module of
-    layer l, the same for all graphs. X_l is the `input` of a trace. Where a residual branch starts from it too, its
-    gradient has both ways; where a norm stands between, as in pre-norm transformers, it has the way through the layer
-    alone. A layer without `input`, or whose tensor the loss does not depend on, has no gradient norm.
+    Number l is the input of attention layer l, the number after the last is the model's output, as for ranks. Measures:
+    `gradient_norm`, `||dL / dX_l||_F` of each graph; `condition`, see `weight_condition`, of the module of layer l, the
+    same for all graphs. X_l is the `input` of a trace. If a residual branch also starts from it, its gradient includes
+    both paths; with a norm in between, as in pre-norm transformers, it includes only the path through the layer. A
+    layer without `input`, or whose tensor the loss does not depend on, has no gradient norm.
 
     Args:
         recording: of one forward pass with gradients.

@@ -1,6 +1,6 @@
 """Measure how far information travels in a graph model: influence by distance, and its mean, the range.
 
-Influence of node u on node v, with h_v `[C]` what a layer or model makes of v and x_u `[d]` what enters at u:
+Influence of node u on node v, with h_v `[C]` the output of a layer or model at v and x_u `[d]` the input at u:
 
     I(v, u) = sum_ij |d h_v^i / d x_u^j|        "l1", of Xu et al., ICML 2018, arXiv 1806.03536
     I(v, u) = sum_ij (d h_v^i / d x_u^j)^2      "squared", the squared Frobenius norm
@@ -10,13 +10,13 @@ By distance, as Liang et al., "Towards Quantifying Long-Range Interactions in Gr
 
     T_k(v) = sum_{u at distance k} I(v, u)          R = mean_v  sum_k k T_k(v) / sum_k T_k(v)
 
-The distance is the number of edges on a shortest path from u to v, the way that messages take. Nodes without a path,
-which global attention reaches too, have no distance and are counted apart.
+The distance is the number of edges on a shortest path from u to v, in the direction of messages. Nodes without a path,
+which global attention also reaches, have no distance and are counted separately.
 
 A row of the Jacobian costs one backward pass, and a pass serves one target in each graph. Few rows are enough for an
-unbiased estimate of I: of "l1" channels i drawn without replacement, their sum scaled up; of "squared" rows
+unbiased estimate of I: for "l1", channels i drawn without replacement, with their sum scaled up; for "squared", rows
 `sum_i s_i dh_v^i/dx_u` with random signs s, whose squares have the mean I (Hutchinson). Shares and R are ratios of such
-sums, so that they are exact only with all channels.
+sums, so they are exact only with all channels.
 
 Legend: N nodes of all graphs, S targets v, P pairs of a target and a node of its graph, K the largest distance.
 """
@@ -48,10 +48,10 @@ class Influence:
     """Influence of all nodes on some targets, by distance, float64.
 
     Args:
-        totals: T_k(v), the influence of all nodes at distance k together `[S, K + 1]`.
-        nodes: how many there are `[S, K + 1]`.
-        unreachable: influence of the nodes of the graph without a path to the target `[S]`.
-        unreachable_nodes: how many there are `[S]`.
+        totals: T_k(v), the total influence of all nodes at distance k `[S, K + 1]`.
+        nodes: their number `[S, K + 1]`.
+        unreachable: influence of the graph's nodes without a path to the target `[S]`.
+        unreachable_nodes: their number `[S]`.
 
     Examples:
         >>> one = torch.ones(1).double()
@@ -67,7 +67,7 @@ class Influence:
 
     @property
     def ranges(self) -> Tensor:
-        """R of each target, mean distance weighted by influence `[S]`; NaN where no node has any influence."""
+        """R of each target, mean distance weighted by influence `[S]`; NaN if no node has any influence."""
         return _mean_distance(self.totals)
 
     @property
@@ -77,12 +77,12 @@ class Influence:
 
     @property
     def shares(self) -> Tensor:
-        """Share of all influence, that of unreachable nodes included, by distance `[S, K + 1]`."""
+        """Share of all influence, including unreachable nodes, by distance `[S, K + 1]`."""
         return ratio(self.totals, (self.totals.sum(1) + self.unreachable)[:, None])
 
     @property
     def means(self) -> Tensor:
-        """Influence of a single node by distance, their mean `[S, K + 1]`; NaN where there is none."""
+        """Mean influence of a single node by distance `[S, K + 1]`; NaN if there is none."""
         return ratio(self.totals, self.nodes)
 
 
@@ -101,25 +101,25 @@ def influence_by_distance(
     num_probes: int | None = None,
     generator: torch.Generator | None = None,
 ) -> Influence:
-    """Measure the influence on target nodes by distance, in the outputs of any module.
+    """Measure the influence on target nodes by distance in the outputs of any module.
 
     Args:
         outputs: h `[N, C]`, of a layer or of the model, computed with gradients from `inputs`.
-        inputs: x `[N, d]`, or several whose influences are added up; they require gradients.
-        edge_index: `[2, num_edges]`, messages go from row 0 to row 1.
+        inputs: x `[N, d]`, or several whose influences are summed; they must require gradients.
+        edge_index: `[2, num_edges]`; messages go from row 0 to row 1.
         targets: nodes v `[S]`.
-        batch: graph of each node `[N]`; all one graph if None. Several graphs share backward passes, so that a module
-            must keep them apart: batch normalisation must be in evaluation mode.
-        norm: how the Jacobian of a pair becomes a number.
-        num_probes: backward passes for each target: channels for "l1", random signs for "squared"; None for as many as
-            there are channels, which is exact.
+        batch: graph of each node `[N]`; one graph if None. Several graphs share backward passes, so the module must not
+            mix them: batch normalisation must be in evaluation mode.
+        norm: how to reduce the Jacobian of a pair to a number.
+        num_probes: backward passes for each target: channels for "l1", random signs for "squared"; None for all
+            channels, which is exact.
         generator: for the draws.
 
     Raises:
-        BadInput: the outputs have no gradients or not one row for each input's, or an option is out of range.
+        BadInput: the outputs have no gradients, or not one row per input row, or an option is out of range.
 
     Examples:
-        In two layers that add up neighbours, a node at distance two has as much influence as the target itself.
+        With two layers that sum over neighbours, a node at distance two has as much influence as the target itself.
 
         >>> path = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
         >>> adjacency = torch.zeros(3, 3).index_put((path[1], path[0]), torch.ones(4))
@@ -149,10 +149,10 @@ def _check(outputs: Tensor, inputs: Sequence[Tensor], norm: str, num_probes: int
 
 @dataclass(frozen=True)
 class _Pairs:
-    """Pairs of a target and a node of its graph, in rounds of one target at most in each graph."""
+    """Pairs of a target and a node of its graph, in rounds with at most one target per graph."""
 
-    rounds: list[Tensor]  # of each round the target nodes
-    nodes: list[Tensor]  # of each round the nodes that are paired with them
+    rounds: list[Tensor]  # target nodes of each round
+    nodes: list[Tensor]  # nodes paired with them in each round
     row: Tensor  # number of the target of each pair `[P]`
     distance: Tensor  # from the node to the target `[P]`; -1 without a path
     num_targets: int  # S
@@ -162,7 +162,7 @@ class _Pairs:
         edge_index, targets, batch = edge_index.cpu(), targets.cpu(), batch.cpu()
         num_nodes, num_graphs = len(batch), int(batch.max()) + 1 if len(batch) else 0
         source, target = edge_index.numpy()
-        # Row v lists the nodes whose messages v reads, so that a search from v goes against the messages.
+        # Row v lists the nodes whose messages v reads, so a search from v goes against the messages.
         incoming = csr_array((np.ones(len(source)), (target, source)), shape=(num_nodes, num_nodes))
         turn = Ragged(batch[targets], num_graphs).position()
         rounds, nodes, rows, distances = [], [], [], []
@@ -180,7 +180,7 @@ class _Pairs:
 
 
 def _by_distance(influence: Tensor, pairs: _Pairs) -> Influence:
-    """Add up the influences of pairs `[P]`."""
+    """Sum the influences of pairs `[P]`."""
     near = pairs.distance >= 0
     place = (pairs.row[near], pairs.distance[near])
     zeros = influence.new_zeros(pairs.num_targets, int(place[1].max()) + 1 if len(place[1]) else 1)
@@ -202,14 +202,14 @@ def _influences(
     num_probes: int | None,
     generator: torch.Generator | None,
 ) -> Tensor:
-    """I of every pair, float64 `[P]` on the CPU."""
+    """Return I of every pair, float64 `[P]` on the CPU."""
     of_rounds = [torch.zeros(0, dtype=torch.float64)]
     for targets, nodes in zip(pairs.rounds, pairs.nodes, strict=True):
         rows = outputs[targets.to(outputs.device)]
         probes, scale = _probes(rows.shape, norm, num_probes, generator)
         total = torch.zeros(len(outputs), dtype=torch.float64)
         for probe in probes.to(rows):
-            # One pass serves a target in each graph: graphs do not mix, so rows of the sum stay apart.
+            # One pass serves a target in each graph: graphs do not mix, so rows of the sum stay separate.
             for part in torch.autograd.grad(rows, inputs, probe, retain_graph=True, allow_unused=True):
                 if part is not None:
                     values = as_double(part.detach()).flatten(1)
@@ -221,9 +221,9 @@ def _influences(
 def _probes(
     shape: Sequence[int], norm: InfluenceNorm, num_probes: int | None, generator: torch.Generator | None
 ) -> tuple[Tensor, float]:
-    """Choose what each backward pass adds up of the channels `[m, B, C]`, and what scales the sum over passes.
+    """Choose the weights of the channels in each backward pass `[m, B, C]`, and the scale of the sum over passes.
 
-    The same for all targets, so that a draw does not depend on which graphs stand beside each other.
+    They are the same for all targets, so that a draw does not depend on the other graphs in the batch.
     """
     targets, channels = shape
     if norm == "squared" and num_probes is not None and num_probes < channels:
@@ -260,25 +260,25 @@ def summarise_influence(
 ) -> Summary:
     """Measure influence by depth: means over the targets of each graph, and over graphs.
 
-    Number l is what enters attention layer l, the number after the last is what leaves the model; a model without
-    attention layers has what leaves it alone. Measures: `range` R, `uniform_range` R if all nodes had equal
-    influence, `influence` of all nodes together (how the Jacobian grows or fades with depth), its `unreachable` share,
-    and by distance `share_0` to `share_MAX` and `share_beyond`, which add up to one with `unreachable`. A depth whose
-    trace has tokens without gradients has no measure.
+    Number l is the input of attention layer l, the number after the last is the model's output; a model without
+    attention layers has only its output. Measures: `range` R, `uniform_range` R if all nodes had equal influence,
+    `influence` of all nodes together (how the Jacobian grows or fades with depth), its `unreachable` share, and by
+    distance `share_0` to `share_MAX` and `share_beyond`, which sum to one with `unreachable`. A depth whose trace has
+    tokens without gradients has no measures.
 
     Args:
         recording: of one forward pass with gradients.
         inputs: leaves of that pass, see `graphbench.diagnostics.encoders.differentiable`.
         edge_index: edges of the batch `[2, num_edges]`.
         batch: graph of each node `[N]`.
-        targets: nodes `[S]`, such as those of `sample_targets`.
+        targets: nodes `[S]`, such as those from `sample_targets`.
         norm: see `influence_by_distance`.
-        num_probes: see there.
-        max_distance: the last distance with a share of its own.
+        num_probes: see `influence_by_distance`.
+        max_distance: the last distance with its own share.
         generator: for the draws.
 
     Raises:
-        BadInput: nothing of the recording has gradients.
+        BadInput: nothing in the recording has gradients.
 
     Examples:
         >>> from graphbench.diagnostics import record
@@ -297,7 +297,7 @@ def summarise_influence(
         states = [TokenState(recording.output, batch, int(batch.max()) + 1, "output")]
     summary: Summary = {}
     pairs, of_target = _Pairs.of(edge_index, targets, batch), batch.cpu()[targets.cpu()]
-    # One for each depth, since more rounds at the one would move the draws of the next.
+    # One for each depth, since more rounds at one depth would shift the draws of the next.
     seeds = torch.randint(2**62, (len(states),), generator=generator).tolist()
     for number in [one for one, state in enumerate(states) if state.tokens.requires_grad] or range(len(states)):
         state, drawing = states[number], torch.Generator().manual_seed(seeds[number])
@@ -310,7 +310,7 @@ def summarise_influence(
 
 
 def _measures(influence: Influence, max_distance: int) -> dict[str, Tensor]:
-    """Measures of each target `[S]`."""
+    """Return the measures of each target `[S]`."""
     shares, together = influence.shares, influence.totals.sum(1) + influence.unreachable
     nothing = torch.where(together > 0, 0.0, torch.nan).double()
     by_distance = {
@@ -328,7 +328,7 @@ def _measures(influence: Influence, max_distance: int) -> dict[str, Tensor]:
 
 
 def _mean(values: Tensor, graph: Tensor, num_graphs: int) -> Tensor:
-    """Mean over the targets of each graph that have a value `[G]`; NaN where none has."""
+    """Return the mean over the targets of each graph that have a value `[G]`; NaN if none has."""
     defined = values.isfinite()
     sums = values.new_zeros(num_graphs).index_add(0, graph[defined], values[defined])
     counts = torch.bincount(graph[defined], minlength=num_graphs)

@@ -1,4 +1,4 @@
-"""Attention matrices of single graphs, made ready to be looked at.
+"""Attention matrices of single graphs, prepared for display.
 
 Legend: H heads, t tokens of a graph (nodes first), n of them nodes, k columns of its matrix.
 """
@@ -25,10 +25,10 @@ class AttentionMap:
         layer: number of the layer.
         name: dotted name of its module.
         heads: numbers of the heads shown `[H]`.
-        weights: `[H, t, t]`, float32 on the CPU, rows are queries; columns that sampled attention left out are zero.
-        num_nodes: n; the other tokens are extra ones.
+        weights: `[H, t, t]`, float32 on the CPU, rows are queries; columns that sampled attention skipped are zero.
+        num_nodes: n; the others are extra tokens.
         entropy: mean entropy of the rows of each head, nats `[H]`.
-        zeros: share of exact zeros of each head among the k columns that it could attend to `[H]`.
+        zeros: share of exact zeros of each head among the k columns it could attend to `[H]`.
         row_sum: mean row sum of each head `[H]`.
 
     Examples:
@@ -49,11 +49,11 @@ class AttentionMap:
 
     @property
     def received(self) -> Tensor:
-        """Attention that each node receives, mean over the nodes that ask `[H, n]`."""
+        """Attention that each node receives, averaged over querying nodes `[H, n]`."""
         return self.weights[:, : self.num_nodes, : self.num_nodes].mean(1)
 
     def between(self, pairs: Tensor) -> Tensor:
-        """Mean weight `[H, pairs]` of both directions between the nodes of each pair `[2, pairs]`."""
+        """Return the mean weight `[H, pairs]` over both directions between the nodes of each pair `[2, pairs]`."""
         return (self.weights[:, pairs[0], pairs[1]] + self.weights[:, pairs[1], pairs[0]]) / 2
 
 
@@ -62,10 +62,10 @@ def attention_maps(
 ) -> list[list[AttentionMap]]:
     """Return the maps of every graph of one forward pass, layer by layer; layers without attention matrices have none.
 
-    Numbers of layers and heads choose what is shown; None is all.
+    `layers` and `heads` are the numbers of those to show; None for all.
 
     Raises:
-        BadInput: no such layer, or a shown layer has no such head.
+        BadInput: there is no such layer, or a shown layer has no such head.
 
     Examples:
         >>> from graphbench.diagnostics import record
@@ -95,7 +95,7 @@ def _map_of(trace: LayerTrace, graph: int, heads: Sequence[int] | None) -> Atten
     weights = matrix
     if trace.columns is not None:
         weights = matrix.new_zeros(len(matrix), size, size).index_add_(2, trace.columns[graph].cpu(), matrix)
-    # Measured on `matrix`: columns that sampling left out are no zeros that the head chose.
+    # Measured on `matrix`: columns that sampling skipped are not zeros that the head chose.
     return AttentionMap(
         layer=trace.layer,
         name=trace.name,
@@ -109,7 +109,7 @@ def _map_of(trace: LayerTrace, graph: int, heads: Sequence[int] | None) -> Atten
 
 
 def spread_out(count: int, most: int) -> list[int]:
-    """At most `most` of the numbers `0 .. count - 1`, evenly spread, with the first and the last.
+    """Return at most `most` of the numbers `0 .. count - 1`, evenly spread, including the first and the last.
 
     Examples:
         >>> spread_out(10, 4)

@@ -1,7 +1,7 @@
 """Attention patterns of substructures: where an ideal head would look.
 
 DeepGraph (Zhao et al., ICLR 2023), section 4.1: a pattern e of a substructure S is a row of attention weights that is
-positive on the nodes of S alone and sums to one; Appendix G takes it uniform.
+positive only on the nodes of S and sums to one; Appendix G uses uniform patterns.
 
 Legend: m (or S over all graphs) patterns, M their members, n nodes of a graph, T nodes of all graphs, G graphs.
 """
@@ -20,14 +20,14 @@ from graphbench.errors import BadInput
 
 
 def pattern_matrix(member_index: Tensor, member_substructure: Tensor, num_substructures: int, num_nodes: int) -> Tensor:
-    """Uniform patterns as a dense matrix `[num_substructures, num_nodes]`: `1 / |S|` on the nodes of S, float32.
+    """Return uniform patterns as a dense matrix `[num_substructures, num_nodes]`: `1 / |S|` on the nodes of S, float32.
 
-    Members are pairs of a node and a substructure, `[M]` each. With those of one graph these are its patterns `E^T`;
-    with those of a batch, whose nodes and substructures are numbered through, the block-diagonal matrix of all.
-    `Patterns` holds the same without the zeros.
+    Members are pairs of a node and a substructure, `[M]` each. For one graph the result is its patterns `E^T`; for a
+    batch, whose nodes and substructures are numbered consecutively, it is the block-diagonal matrix of all graphs.
+    `Patterns` stores the same without the zeros.
 
     Raises:
-        BadInput: a member is out of range, or a substructure has none.
+        BadInput: a member is out of range, or a substructure has no members.
 
     Examples:
         >>> pattern_matrix(torch.tensor([0, 1, 2]), torch.tensor([0, 0, 1]), num_substructures=2, num_nodes=3)
@@ -56,19 +56,19 @@ def _check_members(node: Tensor, pattern: Tensor, num_patterns: int, num_nodes: 
 
 @dataclass(frozen=True)
 class Patterns:
-    """Attention patterns of a batch of graphs, in ragged form: sparse rows of `E^T`, graph after graph.
+    """Attention patterns of a batch of graphs, in ragged form: sparse rows of `E^T`, ordered by graph.
 
-    Build it with `Patterns.uniform`, or give weights of your own.
+    Build it with `Patterns.uniform`, or pass custom weights.
 
     Args:
-        node: node of each member, numbered through the batch `[M]`.
+        node: node of each member, numbered across the batch `[M]`.
         pattern: pattern of each member, ascending `[M]`.
         weight: attention weight of each member `[M]`, non-negative, sums to one in every pattern.
         batch: graph of each pattern `[S]`.
         num_nodes: nodes of each graph `[G]`.
 
     Raises:
-        BadInput: members, weights and graphs do not fit each other.
+        BadInput: members, weights and graphs do not match.
 
     Examples:
         >>> members, of = torch.tensor([0, 1, 2]), torch.tensor([0, 0, 1])
@@ -92,7 +92,7 @@ class Patterns:
             low, high = int(self.batch.min()), int(self.batch.max())
             raise BadInput(f"Patterns name graphs {low} to {high}, but num_nodes describes {self.num_graphs}.")
         if bool((self.graph_of_node[self.node] != self.batch[self.pattern]).any()):
-            raise BadInput("A pattern has nodes of another graph; nodes are numbered through the whole batch.")
+            raise BadInput("A pattern has nodes of another graph; nodes are numbered across the whole batch.")
         total = self.weight.new_zeros(len(self.batch)).index_add_(0, self.pattern, self.weight)
         if bool((self.weight < 0).any()) or bool(((total - 1).abs() > 1e-4).any()):
             raise BadInput("The weights of a pattern must be non-negative and sum to one.")
@@ -101,7 +101,7 @@ class Patterns:
     def uniform(
         cls, member_node: Tensor, member_substructure: Tensor, substructure_batch: Tensor, num_nodes: Tensor
     ) -> Patterns:
-        """Patterns with weight `1 / |S|` on every node of S, from the fields of a batch with substructures.
+        """Create patterns with weight `1 / |S|` on every node of S, from the fields of a batch with substructures.
 
         Patterns.uniform(batch.member_node, batch.member_substructure, batch.substructure_batch, batch.ptr.diff())
         """
@@ -111,7 +111,7 @@ class Patterns:
 
     @property
     def num_graphs(self) -> int:
-        """Graphs G of the batch."""
+        """Number of graphs G of the batch."""
         return len(self.num_nodes)
 
     @cached_property
@@ -121,7 +121,7 @@ class Patterns:
 
     @cached_property
     def counts(self) -> Tensor:
-        """Patterns of each graph `[G]`."""
+        """Number of patterns of each graph `[G]`."""
         return torch.bincount(self.batch, minlength=self.num_graphs)
 
     def apply(self, values: Tensor) -> Tensor:
@@ -138,14 +138,14 @@ class Patterns:
 
     @cached_property
     def centred_norm(self) -> Tensor:
-        """`||P_m E^T||_2` of each graph, `P_m = I - 1 1^T / m`, float64 `[G]`; 0 for a graph without patterns."""
+        """Return `||P_m E^T||_2` of each graph, `P_m = I - 1 1^T / m`, float64 `[G]`; 0 without patterns."""
         ragged = Ragged(self.batch, self.num_graphs)
         number, most = ragged.position(), int(self.num_nodes.max()) if self.num_graphs else 0
         first = self.num_nodes.cumsum(0) - self.num_nodes
         norms = torch.zeros(self.num_graphs, dtype=torch.float64, device=self.node.device)
         slot = torch.full((self.num_graphs,), -1, device=self.node.device)
         for graphs, width in ragged.buckets(lambda m: m * most):
-            # `slot` is a graph's place in its bucket, and -1 for the members of all other graphs.
+            # `slot` is a graph's position in its bucket, -1 for the members of all other graphs.
             slot[:] = -1
             slot[graphs] = torch.arange(len(graphs), device=graphs.device)
             graph = self.batch[self.pattern]
@@ -164,9 +164,9 @@ class Patterns:
 
 
 def _centred_spectral_norm(dense: Tensor, counts: Tensor) -> Tensor:
-    """`||P_m E^T||_2` `[B]` of zero-padded `E^T [B, m, n]`, of which `counts [B]` rows are patterns."""
+    """Return `||P_m E^T||_2` `[B]` of zero-padded `E^T [B, m, n]`, with `counts [B]` rows that are patterns."""
     real = torch.arange(dense.shape[1], device=dense.device) < counts.unsqueeze(1)
     dense = (dense - dense.sum(1, keepdim=True) / counts.reshape(-1, 1, 1)) * real.unsqueeze(-1)
-    # The Gram matrix of the shorter side has the same largest eigenvalue, and is quicker than a singular value.
+    # The Gram matrix of the shorter side has the same largest eigenvalue, and is faster than a singular value.
     side = dense if dense.shape[1] <= dense.shape[2] else dense.transpose(1, 2)
     return torch.linalg.eigvalsh(side @ side.transpose(1, 2))[:, -1].clamp(min=0).sqrt()

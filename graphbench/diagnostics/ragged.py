@@ -1,4 +1,4 @@
-"""Sum the rows of many graphs in one tensor per graph, and pad them to matrices where those are needed.
+"""Sum the rows of many graphs in one tensor by graph, and pad them to matrices if needed.
 
 Legend: T rows of all graphs, G graphs, B graphs of one bucket, N rows of the largest of them.
 """
@@ -15,8 +15,8 @@ from graphbench.errors import BadInput
 
 #: Elements of the largest padded tensor; 32 MB in double precision.
 _CELLS = 1 << 22
-#: A spread below this multiple of the rows' machine epsilon is zero: equal tokens differ by as much after a matrix
-#: product, whose kernels add up in another order at the end of a block.
+#: A spread below this multiple of the rows' machine epsilon is zero: equal tokens differ by this much after a matrix
+#: product, whose kernels sum in another order at the end of a block.
 _ROUNDINGS = 8
 
 
@@ -54,7 +54,7 @@ def sum_per_graph(rows: Tensor, batch: Tensor, num_graphs: int) -> Tensor:
 
 
 def centred(rows: Tensor, batch: Tensor, num_graphs: int) -> Tensor:
-    """`P X` of each graph: every row less the mean row of its graph, `P = I - 1 1^T / n`."""
+    """Return `P X` of each graph: every row minus the mean row of its graph, `P = I - 1 1^T / n`."""
     return rows - mean_per_graph(rows, batch, num_graphs)[batch]
 
 
@@ -70,11 +70,11 @@ def norm_per_graph(rows: Tensor, batch: Tensor, num_graphs: int) -> Tensor:
 
 
 def spread_per_graph(rows: Tensor, batch: Tensor, num_graphs: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Centred rows `P X` of each graph `[T, ..., dim]`, and their norm `[G, ...]`, both exactly 0 where rows are equal.
+    """Return centred rows `P X` of each graph `[T, ..., dim]`, and their norm `[G, ...]`, exactly 0 for equal rows.
 
-    Equal means equal up to rounding, `||P X|| <= 8 eps ||X||`: what is left of equal rows is noise, and a ratio of two
-    such numbers says nothing. `eps` is that of the type in which the rows, here in double precision, were computed;
-    that of float32 for coarser ones.
+    Equal means equal up to rounding, `||P X|| <= 8 eps ||X||`: what remains of equal rows is noise, and a ratio of two
+    such numbers is meaningless. `eps` is that of the type in which the rows, here in double precision, were computed;
+    float32's for coarser types.
 
     Examples:
         >>> rows = torch.tensor([[0.1], [0.1], [0.1], [1.0], [3.0]]).double()
@@ -88,7 +88,7 @@ def spread_per_graph(rows: Tensor, batch: Tensor, num_graphs: int, dtype: torch.
 
 
 def ratio(part: Tensor, whole: Tensor) -> Tensor:
-    """`part / whole`, and NaN (never infinity) where `whole` is zero.
+    """Return `part / whole`, and NaN (never infinity) where `whole` is zero.
 
     Examples:
         >>> ratio(torch.tensor([1.0, 0.0, 3.0]), torch.tensor([2.0, 0.0, 0.0]))
@@ -108,10 +108,10 @@ class Ragged:
     def buckets(self, cells: Callable[[int], int], budget: int = _CELLS) -> Iterator[tuple[Tensor, int]]:
         """Yield graphs of similar size, within a factor of sqrt(2): their numbers `[B]` and the largest size.
 
-        `cells` returns the elements of a padded graph by its size, and `budget` bounds those of B graphs together; a
-        larger graph is alone.
+        `cells` returns the number of elements of a padded graph by its size, and `budget` bounds the total of B graphs;
+        a larger graph gets its own bucket.
         """
-        # Steps of sqrt(2) pad to twice the cells of a matrix at most, and make few buckets.
+        # Steps of sqrt(2) pad matrices to at most twice the cells, with few buckets.
         sizes = self.sizes.cpu()
         step = (2.0 * sizes.clamp(min=1).double().log2()).ceil()
         for value in step[sizes > 0].unique().tolist():

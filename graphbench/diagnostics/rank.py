@@ -4,9 +4,9 @@ Rank progression of token matrices by layer: "Sampling Foundational Transformer"
 Cordonnier & Loukas, "Attention is not all you need: pure attention loses rank doubly exponentially with depth", 2021.
 
 Legend: X the tokens of one graph `[n, d]`, sigma its singular values in descending order, T tokens of all graphs, G
-graphs. Functions named `..._per_graph` take the tokens `[T, d]` of many graphs one after the other (or mixed) with the
-graph of each, `batch [T]`, and `num_graphs`, G, where the last graphs may have no token; their results are those of the
-graphs alone, whatever stands beside them.
+graphs. Functions named `..._per_graph` accept the tokens `[T, d]` of many graphs one after another (or mixed) with the
+graph of each, `batch [T]`, and `num_graphs`, G, in case the last graphs have no tokens. Their results for a graph do
+not depend on the other graphs.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from graphbench.errors import BadInput, check_choice
 
 
 def singular_values_per_graph(tokens: Tensor, batch: Tensor, num_graphs: int | None = None) -> Tensor:
-    """Singular values of the tokens of each graph, descending, float64 `[G, r]`, `r` the largest of `min(n, d)`.
+    """Compute singular values of each graph's tokens, descending, float64 `[G, r]`, `r` the largest of `min(n, d)`.
 
-    A graph with fewer values has zeros after them; a graph with NaN or infinite tokens has NaN. Tokens coarser than
-    float64 go through the smaller Gram matrix in double precision: an absolute error of at most
-    `sqrt(min(n, d) eps_64) sigma_1`, far below the rounding of the tokens themselves. float64 tokens get a full SVD.
+    A graph with fewer values has zeros after them; a graph with NaN or infinite tokens has NaN. For tokens coarser than
+    float64, use the smaller Gram matrix in double precision: an absolute error of at most `sqrt(min(n, d) eps_64)
+    sigma_1`, far below the rounding of the tokens themselves. float64 tokens get a full SVD.
 
     Examples:
         >>> tokens = torch.tensor([[2.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
@@ -42,7 +42,7 @@ def singular_values_per_graph(tokens: Tensor, batch: Tensor, num_graphs: int | N
                 [1.4142, 0.0000]], dtype=torch.float64)
     """
     rows, numbers, count = _checked(tokens, batch, num_graphs)
-    # Graphs that are not finite are set to zero and marked at the end: LAPACK fails on a batch with one NaN.
+    # Non-finite graphs are set to zero and marked at the end: LAPACK fails on a batch with one NaN.
     finite = sum_per_graph((~rows.isfinite()).sum(-1), numbers, count) == 0
     rows = torch.where(finite[numbers].unsqueeze(-1), rows, 0.0)
     ragged, dim = Ragged(numbers, count), rows.shape[1]
@@ -65,22 +65,22 @@ def _checked(tokens: Tensor, batch: Tensor, num_graphs: int | None) -> tuple[Ten
 
 
 def _singular_values_by_gram(dense: Tensor) -> Tensor:
-    """Singular values of `[B, n, d]` matrices, descending, by the eigenvalues of the smaller Gram matrix."""
+    """Return singular values of `[B, n, d]` matrices, descending, from the eigenvalues of the smaller Gram matrix."""
     side = dense if dense.shape[1] <= dense.shape[2] else dense.transpose(1, 2)
     squares = torch.linalg.eigvalsh(side @ side.transpose(1, 2)).flip(-1)
-    # Squares below this are rounding of the largest one; their roots would count as directions.
+    # Squares below this are rounding errors of the largest one; their roots would count as directions.
     noise = squares[:, :1] * squares.shape[1] * torch.finfo(squares.dtype).eps
     return torch.where(squares > noise, squares, 0.0).sqrt()
 
 
 def numerical_rank(tokens: Tensor, rtol: float | None = None) -> Tensor:
-    """Singular values above a tolerance: `#{k : sigma_k > rtol sigma_1}`, int64 scalar.
+    """Count singular values above a tolerance: `#{k : sigma_k > rtol sigma_1}`, int64 scalar.
 
     Args:
         tokens: X `[n, d]`.
         rtol: relative tolerance; by default `max(n, d) eps`, as in `torch.linalg.matrix_rank`, with the `eps` of
             float64 for float64 tokens and of float32 for all others. Half-precision tokens count as exact numbers, so
-            their own rounding adds rank; give `rtol` to look past it.
+            their own rounding adds rank; set `rtol` to ignore it.
 
     Examples:
         >>> numerical_rank(torch.tensor([[2.0, 0.0], [0.0, 1.0]]))
@@ -92,7 +92,7 @@ def numerical_rank(tokens: Tensor, rtol: float | None = None) -> Tensor:
 def numerical_rank_per_graph(
     tokens: Tensor, batch: Tensor, rtol: float | None = None, num_graphs: int | None = None
 ) -> Tensor:
-    """`numerical_rank` of each graph, int64 `[G]`, with the tolerance of the graph's own size.
+    """Compute `numerical_rank` of each graph, int64 `[G]`, with the tolerance for the graph's size.
 
     Examples:
         >>> tokens = torch.tensor([[2.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
@@ -105,18 +105,18 @@ def numerical_rank_per_graph(
 
 
 def default_rtol(tokens: Tensor, sizes: Tensor) -> Tensor:
-    """`max(n, d) eps` of graphs with n = `sizes [G]` tokens, float64 `[G]`."""
+    """Return `max(n, d) eps` of graphs with n = `sizes [G]` tokens, float64 `[G]`."""
     return sizes.clamp(min=tokens.shape[1]).double() * torch.finfo(result_dtype(tokens)).eps
 
 
 def rank_of_singular_values(singular: Tensor, rtol: Tensor | float) -> Tensor:
-    """Numerical rank, int64 `[G]`, of singular values `[G, r]`; `rtol` is one number or one per graph `[G]`."""
+    """Return numerical ranks, int64 `[G]`, of singular values `[G, r]`; `rtol` is one number or one per graph `[G]`."""
     threshold = singular[:, :1] * torch.as_tensor(rtol, device=singular.device).reshape(-1, 1)
     return (singular > threshold).sum(-1)
 
 
 def stable_rank(tokens: Tensor) -> Tensor:
-    """Stable rank `||X||_F^2 / ||X||_2^2 = sum_k sigma_k^2 / sigma_1^2`, between 1 and the rank; NaN when X is zero.
+    """Compute the stable rank `||X||_F^2 / ||X||_2^2 = sum_k sigma_k^2 / sigma_1^2`, 1 to the rank; NaN if X is zero.
 
     Examples:
         >>> stable_rank(torch.tensor([[2.0, 0.0], [0.0, 1.0]]))
@@ -126,7 +126,7 @@ def stable_rank(tokens: Tensor) -> Tensor:
 
 
 def stable_rank_per_graph(tokens: Tensor, batch: Tensor, num_graphs: int | None = None) -> Tensor:
-    """`stable_rank` of each graph `[G]`; NaN for a graph without tokens.
+    """Compute `stable_rank` of each graph `[G]`; NaN for a graph without tokens.
 
     Examples:
         >>> tokens = torch.tensor([[2.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
@@ -137,17 +137,17 @@ def stable_rank_per_graph(tokens: Tensor, batch: Tensor, num_graphs: int | None 
 
 
 def stable_rank_of_singular_values(singular: Tensor) -> Tensor:
-    """Stable rank `[G]` of singular values `[G, r]`."""
+    """Return the stable rank `[G]` of singular values `[G, r]`."""
     if not singular.shape[1]:  # no graph has a token
         return singular.new_full((len(singular),), torch.nan)
     return (singular / singular[:, :1]).square().sum(-1)
 
 
 def effective_rank(tokens: Tensor) -> Tensor:
-    """Effective rank `exp(-sum_k p_k log p_k)`, `p_k = sigma_k / sum_l sigma_l`; NaN when X is zero.
+    """Compute the effective rank `exp(-sum_k p_k log p_k)`, `p_k = sigma_k / sum_l sigma_l`; NaN if X is zero.
 
-    Roy & Vetterli, "The effective rank: a measure of effective dimensionality", 2007. Between 1 and the rank, and equal
-    to it when all singular values are.
+    Roy & Vetterli, "The effective rank: a measure of effective dimensionality", 2007. It is between 1 and the rank, and
+    equal to the rank if all singular values are equal.
 
     Examples:
         >>> effective_rank(torch.tensor([[2.0, 0.0], [0.0, 1.0]]))
@@ -157,7 +157,7 @@ def effective_rank(tokens: Tensor) -> Tensor:
 
 
 def effective_rank_per_graph(tokens: Tensor, batch: Tensor, num_graphs: int | None = None) -> Tensor:
-    """`effective_rank` of each graph `[G]`; NaN for a graph without tokens.
+    """Compute `effective_rank` of each graph `[G]`; NaN for a graph without tokens.
 
     Examples:
         >>> tokens = torch.tensor([[2.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
@@ -169,7 +169,7 @@ def effective_rank_per_graph(tokens: Tensor, batch: Tensor, num_graphs: int | No
 
 
 def effective_rank_of_singular_values(singular: Tensor) -> Tensor:
-    """Effective rank `[G]` of singular values `[G, r]`."""
+    """Return the effective rank `[G]` of singular values `[G, r]`."""
     share = singular / singular.sum(-1, keepdim=True)
     # `entr(0)` is 0, where `-p log p` would be NaN.
     return torch.where(singular.sum(-1) > 0, torch.special.entr(share).sum(-1).exp(), torch.nan)
@@ -180,14 +180,14 @@ def rank_one_residual(
 ) -> Tensor:
     """Measure how far the tokens are from being all equal: `||X - 1 x^T||`, x the mean token.
 
-    Matrices with equal rows are the rank-one subspace that attention alone collapses to (Dong et al. 2021, section 2).
+    Matrices with equal rows are the rank-one subspace that pure attention collapses to (Dong et al. 2021, section 2).
     The mean is the nearest such matrix in the Frobenius norm, where this is also `||P H||_F` of DeepGraph's theorems.
 
     Args:
         tokens: X `[n, d]`.
         norm: "frobenius", or "composite" for the paper's `sqrt(||R||_1 ||R||_inf)` (largest column sum times largest
             row sum of absolute values).
-        relative: divide by the same norm of X; NaN when X is zero.
+        relative: divide by the same norm of X; NaN if X is zero.
 
     Examples:
         >>> rank_one_residual(torch.tensor([[2.0, 0.0], [0.0, 1.0]]))
@@ -203,10 +203,10 @@ def rank_one_residual_per_graph(
     relative: bool = True,
     num_graphs: int | None = None,
 ) -> Tensor:
-    """`rank_one_residual` of each graph `[G]`.
+    """Compute `rank_one_residual` of each graph `[G]`.
 
     Raises:
-        BadInput: for another norm.
+        BadInput: the norm is unknown.
 
     Examples:
         >>> tokens = torch.tensor([[2.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
@@ -223,7 +223,7 @@ def rank_one_residual_per_graph(
 
 
 def _composite_norm(rows: Tensor, batch: Tensor, num_graphs: int) -> Tensor:
-    """`sqrt(||R||_1 ||R||_inf)` of each graph `[G]`."""
+    """Return `sqrt(||R||_1 ||R||_inf)` of each graph `[G]`."""
     columns = sum_per_graph(rows.abs(), batch, num_graphs).amax(-1)
     largest_row = rows.new_zeros(num_graphs).scatter_reduce_(0, batch, rows.abs().sum(-1), "amax")
     return (columns * largest_row).sqrt()

@@ -1,4 +1,4 @@
-"""Listening to the attention layers of a model."""
+"""Record the attention layers of a model."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from graphbench.contracts.trace import LayerTrace, Recorder, Traced
 
 
 class Recording(Sequence[LayerTrace]):
-    """The traces of one or more forward passes, in the order of the calls.
+    """The traces of one or more forward passes, in call order.
 
-    `output` is what the model returned last: its tensor, or the `node` of its `Representation`. It is None before the
-    first pass, and when neither is there.
+    `output` is the model's last result: its tensor, or the `node` of its `Representation`. It is None before the first
+    pass, and if neither exists.
 
     Examples:
         >>> from graphbench.nn import MultiHeadAttention
@@ -57,17 +57,17 @@ class Recording(Sequence[LayerTrace]):
         return copied
 
     def clear(self) -> None:
-        """Forget all traces, and their memory, and go on listening."""
+        """Drop all traces and their memory, and continue recording."""
         self._traces.clear()
         self.output, self._next_layer = None, 0
 
     def take(self, trace: LayerTrace, name: str) -> None:
-        """Add a trace of the module `name`, numbered by the order of calls within the pass."""
+        """Add a trace of the module `name`, numbered in call order within the pass."""
         self._traces.append(replace(trace, layer=self._next_layer, name=trace.name or name))
         self._next_layer += 1
 
     def start_pass(self, *_: Any) -> None:
-        """Begin a new forward pass of the model: its first layer is number 0."""
+        """Start a new forward pass of the model: its first layer is number 0."""
         self._next_layer = 0
 
     def end_pass(self, module: nn.Module, inputs: Any, output: Any) -> None:
@@ -84,21 +84,21 @@ def _to_cpu(value: Any) -> Any:
 
 @contextlib.contextmanager
 def record(model: nn.Module) -> Iterator[Recording]:
-    """Listen to every attention layer of a model.
+    """Record every attention layer of a model.
 
         with torch.no_grad(), record(model) as recording:
             model(batch)
         print([trace.name for trace in recording])
 
-    Layers are numbered from 0 in the order in which they are called, anew in every forward pass of `model`; a layer
-    that is called several times (shared or looped) gets a number each time. Outputs and random numbers are those of a
-    pass that nobody records. Recordings may be nested, and all of them hear the same traces. Compiled models run
-    uncompiled while they are recorded, so that no graph is compiled for the listener.
+    Layers are numbered from 0 in call order, starting again in every forward pass of `model`; a layer that is called
+    several times (shared or looped) gets a number each time. Recording changes neither outputs nor random numbers.
+    Recordings may be nested, and all of them receive the same traces. Compiled models run uncompiled while they are
+    recorded, so that no graph is compiled for the recorder.
 
     Traces keep whatever graph autograd has built for them: record under `torch.no_grad()` unless you need gradients.
 
     Args:
-        model: any module; those of its parts that are `Traced` are heard, and an empty recording means it has none.
+        model: any module; its parts that are `Traced` are recorded, and an empty recording means it has none.
 
     Examples:
         >>> from graphbench.nn import MultiHeadAttention
@@ -127,7 +127,7 @@ def record(model: nn.Module) -> Iterator[Recording]:
 
 
 def _listener(recording: Recording, name: str, earlier: Recorder | None) -> Recorder:
-    """Return a recorder that also tells the one that listened before."""
+    """Return a recorder that also calls the earlier one."""
 
     def listen(trace: LayerTrace) -> None:
         recording.take(trace, name)
@@ -138,7 +138,7 @@ def _listener(recording: Recording, name: str, earlier: Recorder | None) -> Reco
 
 
 def _detach(before: list[tuple[Traced, Recorder | None]]) -> None:
-    """Put back who listened before; a layer nobody listened to keeps no sign of it."""
+    """Restore the earlier recorders, and remove the attribute of layers that had none."""
     for module, earlier in before:
         if earlier is None:
             module.__dict__.pop("_recorder", None)

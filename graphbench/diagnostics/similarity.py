@@ -1,4 +1,4 @@
-"""Measure how alike the tokens of a graph are: over all pairs, and along edges.
+"""Measure how similar the tokens of a graph are: over all pairs, and along edges.
 
 Legend: T tokens of all graphs, G graphs (`num_graphs`, where the last ones may have no token), n tokens of one graph, d
 width.
@@ -16,7 +16,7 @@ from graphbench.errors import BadInput, check_choice
 
 
 def token_similarity(tokens: Tensor) -> Tensor:
-    """Mean cosine similarity of all pairs of different tokens `[n, d]`, between -1 / (n - 1) and 1; NaN for one token.
+    """Compute the mean cosine similarity of pairs of distinct tokens `[n, d]`, -1 / (n - 1) to 1; NaN for one token.
 
     `(||sum_i u_i||^2 - sum_i ||u_i||^2) / (n (n - 1))` with `u_i = x_i / ||x_i||`: no n x n matrix is formed. A zero
     token counts with similarity 0. "Sampling Foundational Transformer", figure 8.
@@ -29,7 +29,7 @@ def token_similarity(tokens: Tensor) -> Tensor:
 
 
 def token_similarity_per_graph(tokens: Tensor, batch: Tensor, num_graphs: int | None = None) -> Tensor:
-    """`token_similarity` of each graph `[G]`, of tokens `[T, d]` and the graph of each, `batch [T]`.
+    """Compute `token_similarity` of each graph `[G]` from tokens `[T, d]` and the graph of each, `batch [T]`.
 
     Examples:
         >>> token_similarity_per_graph(torch.tensor([[1.0], [2.0], [3.0], [-1.0]]), torch.tensor([0, 0, 1, 1]))
@@ -50,7 +50,7 @@ def dirichlet_energy(
     laplacian: Literal["combinatorial", "symmetric"] = "combinatorial",
     relative: bool = False,
 ) -> Tensor:
-    """Dirichlet energy `tr(X^T L X)`: how much tokens differ along edges.
+    """Compute the Dirichlet energy `tr(X^T L X)`: how much tokens differ along edges.
 
     With `L = D - A` it is `1/2 sum_(i,j) ||x_i - x_j||^2` over directed edges; with "symmetric",
     `L = D^-1/2 (D - A) D^-1/2`, it is `1/2 sum_(i,j) ||x_i / sqrt(d_i) - x_j / sqrt(d_j)||^2`. Used as a measure of
@@ -58,10 +58,9 @@ def dirichlet_energy(
 
     Args:
         tokens: X `[n, d]`.
-        edge_index: `[2, num_edges]`; an undirected edge stands in both directions, and one given in a single direction
-            counts half.
+        edge_index: `[2, num_edges]`; list an undirected edge in both directions; one in a single direction counts half.
         laplacian: which Laplacian L.
-        relative: divide by `||X||_F^2`, which makes it independent of scale; NaN when X is zero.
+        relative: divide by `||X||_F^2`, which makes it independent of scale; NaN if X is zero.
 
     Examples:
         >>> dirichlet_energy(torch.tensor([[0.0], [3.0]]), torch.tensor([[0, 1], [1, 0]]))
@@ -78,10 +77,11 @@ def dirichlet_energy_per_graph(
     relative: bool = False,
     num_graphs: int | None = None,
 ) -> Tensor:
-    """`dirichlet_energy` of each graph `[G]`, of tokens `[T, d]` and the graph of each, `batch [T]`; 0 without edges.
+    """Compute `dirichlet_energy` of each graph `[G]` from tokens `[T, d]` and their graphs `batch [T]`; 0 without
+    edges.
 
     Raises:
-        BadInput: `edge_index` is not `[2, num_edges]` or names absent tokens; `laplacian` is another.
+        BadInput: `edge_index` is not `[2, num_edges]` or names absent tokens; `laplacian` is unknown.
 
     Examples:
         >>> edges, batch = torch.tensor([[0, 1], [1, 0]]), torch.tensor([0, 0, 1])
@@ -98,7 +98,7 @@ def dirichlet_energy_per_graph(
     source, target = edge_index.to(rows.device)
     scaled = rows
     if laplacian == "symmetric":
-        # A node without edges has no term, and must not divide by 0.
+        # A node without edges has no term, but must not divide by 0.
         degree = torch.bincount(target, minlength=len(rows)).clamp(min=1)
         scaled = rows / degree.double().sqrt().unsqueeze(-1)
     along_edges = (scaled[source] - scaled[target]).square().sum(-1)

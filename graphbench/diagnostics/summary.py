@@ -1,28 +1,28 @@
-"""All measures of a recording, layer by layer, as sums over graphs that other batches and processes can add to.
+"""Compute all measures of a recording by layer, as sums over graphs that other batches and processes can add to.
 
-What is measured of a layer:
+Measures of a layer:
 
 | name | of | meaning |
 |---|---|---|
 | `capacity`, `capacity_head{h}` | nodes | attention capacity over `||U||_F`; heads together, and each head |
-| `token_capacity` | extra tokens | the same for tokens that stand for substructures |
+| `token_capacity` | extra tokens | the same for tokens that represent substructures |
 | `capacity_bound` | nodes | `sqrt(2n) ||P_m E^T||_2 ||P U||_F`, over the same `||U||_F` |
 | `spread` | nodes | `||P H||_F` of the tokens that enter the layer |
-| `value_gain` | nodes | `||P U||_F / ||P H||_F`, at most `||W^V W^O||_2` where values are linear in tokens |
+| `value_gain` | nodes | `||P U||_F / ||P H||_F`, at most `||W^V W^O||_2` if values are linear in tokens |
 | `alpha`, `lambda`, `gamma` | nodes | factors of the spread from this layer to the next: attention (alpha and lambda, |
 | | | see `bounds`) and all that comes after it; gamma is measured, at most the one of Theorem 2 |
 | `numerical_rank`, `stable_rank`, `effective_rank` | nodes | see `rank` |
 | `similarity`, `residual`, `dirichlet_energy` | nodes | see `similarity`; residual and energy are relative |
 | `entropy`, `zeros`, `row_sum`, and each `_head{h}` | all tokens | see `attention`; means over queries |
 
-A layer says in its `LayerTrace` what only it knows: `input`, the tokens that enter it (without it there are no factors,
-and ranks are those of what the layer returned); `residual_weight`, the weight of its residual branch when that is not 1
-(deepnorm); `substructure`, which tokens stand for substructures when not all extra tokens do (there may be a graph
-token too).
+A layer's `LayerTrace` states what only the layer knows: `input`, its input tokens (without them there are no factors,
+and ranks are those of the layer's output); `residual_weight`, the weight of its residual branch if it is not 1
+(deepnorm); `substructure`, which tokens represent substructures if not all extra tokens do (there may also be a graph
+token).
 
 The spread of the tokens that enter layer l is that of layer 0 times all factors in between, so the logarithms of the
-factors say where capacity is lost. Where tokens are all equal (a graph of one node, a collapsed layer) their spread is
-zero and the factors that would divide by it are undefined: such graphs stay out of the mean, counted as left out.
+factors show where capacity is lost. If all tokens are equal (a graph with one node, a collapsed layer), their spread is
+zero and factors that would divide by it are undefined: such graphs are excluded from the mean and counted as left out.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ class LayerSummary:
         name: dotted name of its module.
         sums: measure -> sum over the graphs for which it is defined.
         counts: measure -> number of these graphs.
-        left_out: measure -> number of the other graphs, where it is not defined (NaN) or not finite.
-        values: measure -> its values of these graphs, in the order in which they were added.
+        left_out: measure -> number of the other graphs, for which it is undefined (NaN) or not finite.
+        values: measure -> its values for these graphs, in the order in which they were added.
 
     Examples:
         >>> layer = LayerSummary(0)
@@ -82,16 +82,16 @@ class LayerSummary:
     values: dict[str, list[float]] = field(default_factory=dict)
 
     def mean(self, measure: str) -> float:
-        """Mean over graphs; NaN where no graph has the measure."""
+        """Return the mean over graphs; NaN if no graph has the measure."""
         count = self.counts.get(measure, 0)
         return self.sums[measure] / count if count else float("nan")
 
     def means(self) -> dict[str, float]:
-        """Mean of every measure."""
+        """Return the mean of every measure."""
         return {measure: self.mean(measure) for measure in self.sums}
 
     def add(self, other: LayerSummary) -> None:
-        """Add the sums, counts, numbers left out and values of other graphs."""
+        """Add the sums, counts, left-out numbers and values of other graphs."""
         for measure in other.sums:
             self.sums[measure] = self.sums.get(measure, 0.0) + other.sums[measure]
             self.counts[measure] = self.counts.get(measure, 0) + other.counts[measure]
@@ -107,7 +107,7 @@ class LayerSummary:
         values = dict(zip(measures, defined, strict=True))
         counts = {measure: len(numbers) for measure, numbers in values.items()}
         left_out = {measure: rows.shape[1] - count for measure, count in counts.items()}
-        # `fsum` is exact, so that the order of graphs and processes does not show in a mean.
+        # `fsum` is exact, so a mean does not depend on the order of graphs and processes.
         sums = {measure: math.fsum(numbers) for measure, numbers in values.items()}
         self.add(LayerSummary(self.layer, self.name, sums, counts, left_out, values))
 
@@ -116,7 +116,7 @@ Summary = dict[int, LayerSummary]
 
 
 def merge(summaries: Iterable[Summary]) -> Summary:
-    """One summary of all graphs, from summaries of some each; exact, whatever the shares.
+    """Merge summaries of disjoint graphs into one; exact, however graphs are divided.
 
     Examples:
         >>> first, second = LayerSummary(0), LayerSummary(0)
@@ -133,9 +133,9 @@ def merge(summaries: Iterable[Summary]) -> Summary:
 
 
 def summarise_ranks(recording: Recording, edge_index: Tensor | None = None) -> Summary:
-    """Rank, similarity and smoothness of the node tokens by depth.
+    """Measure rank, similarity and smoothness of the node tokens by depth.
 
-    Number l is what enters attention layer l; the number after the last is what leaves the model. Graphs with NaN or
+    Number l is the input of attention layer l; the number after the last is the model's output. Graphs with NaN or
     infinite tokens have no measure, and without the edges of the batch there is no Dirichlet energy.
 
     Examples:
@@ -155,7 +155,7 @@ def summarise_ranks(recording: Recording, edge_index: Tensor | None = None) -> S
         stable = stable_rank_of_singular_values(singular)
         rank = rank_of_singular_values(singular, default_rtol(tokens, sizes)).double()
         measures = {
-            # NaN compares false with any threshold, and would count as rank 0.
+            # Comparisons with NaN are false, so it would count as rank 0.
             "numerical_rank": torch.where(singular.isnan().any(-1) | (sizes == 0), torch.nan, rank),
             "stable_rank": stable,
             "effective_rank": effective_rank_of_singular_values(singular),
@@ -171,7 +171,7 @@ def summarise_ranks(recording: Recording, edge_index: Tensor | None = None) -> S
 
 
 def summarise_attention(recording: Recording) -> Summary:
-    """Entropy, zeros and row sums of the attention matrices by layer; layers without matrices have none.
+    """Measure entropy, zeros and row sums of attention matrices by layer; layers without matrices have none.
 
     Examples:
         >>> from graphbench.diagnostics import record
@@ -198,12 +198,12 @@ def _by_head(name: str, of_heads: Tensor) -> dict[str, Tensor]:
 
 
 def summarise_capacity(recording: Recording, patterns: Patterns) -> Summary:
-    """Attention capacity, its upper bound and the factors of its loss, by layer; layers without values have none.
+    """Measure attention capacity, its upper bound and factors of its loss by layer; layers without values have none.
 
-    Use patterns of one vocabulary for all models that are compared.
+    Use patterns from one vocabulary for all compared models.
 
     Raises:
-        BadInput: the recording is of other graphs.
+        BadInput: the recording has other graphs.
 
     Examples:
         >>> from graphbench.diagnostics import record
@@ -224,14 +224,14 @@ def summarise_capacity(recording: Recording, patterns: Patterns) -> Summary:
         if trace.values is None:
             continue
         if trace.num_nodes is None or trace.num_nodes.tolist() != patterns.num_nodes.tolist():
-            raise BadInput("The patterns and the recording must be of the same graphs: their node numbers differ.")
+            raise BadInput("The patterns and the recording must have the same graphs: their node numbers differ.")
         following = states[number + 1] if number + 1 < len(states) else None
         layer.add_graphs(_capacities(trace, patterns) | _losses(trace, following))
     return summary
 
 
 def _capacities(trace: LayerTrace, patterns: Patterns) -> dict[str, Tensor]:
-    """Capacities of one layer and their bound, `[G]` each."""
+    """Return the capacities of one layer and their bound, `[G]` each."""
     rows, values = TraceRows.of(trace), as_double(_values_of(trace))
     patterns = patterns if patterns.node.device == values.device else patterns.to(values.device)
     of_nodes = values[rows.nodes.to(values.device)]
@@ -240,7 +240,7 @@ def _capacities(trace: LayerTrace, patterns: Patterns) -> dict[str, Tensor]:
     scale = norm_per_graph(together, graph, count)
     spread = norm_per_graph(centred(together, graph, count), graph, count)
     bound = capacity_bound(patterns.num_nodes, patterns.centred_norm, spread) / scale
-    # All heads together stand in front as one more, so that patterns are applied once.
+    # The sum of all heads is added in front as another head, so that patterns are applied once.
     capacities = attention_capacity_per_graph(torch.cat((together.unsqueeze(1), of_nodes), 1), patterns)
     measures = {
         "capacity": capacities[:, 0],
@@ -264,9 +264,9 @@ def _values_of(trace: LayerTrace) -> Tensor:
 
 
 def _losses(trace: LayerTrace, following: TokenState | None) -> dict[str, Tensor]:
-    """Spread of the tokens that enter a layer and the factors to the next depth, `[G]` each, where the trace tells."""
+    """Return the spread of a layer's input tokens and factors to the next depth, `[G]` each, if the trace has them."""
     entered, values = trace.input, _values_of(trace)
-    # Without a residual sum of the width of the tokens there are no factors.
+    # Without a residual sum with the width of the tokens, there are no factors.
     if entered is None or values.shape[::2] != entered.shape:
         return {}
     rows = TraceRows.of(trace)
@@ -290,12 +290,12 @@ def _losses(trace: LayerTrace, following: TokenState | None) -> dict[str, Tensor
 
 
 def summarise(recording: Recording, patterns: Patterns | None = None, edge_index: Tensor | None = None) -> Summary:
-    """All measures of one forward pass by layer; those of further batches or processes are added with `merge`.
+    """Compute all measures of one forward pass by layer; add those of other batches or processes with `merge`.
 
-    Without patterns of its graphs there is no capacity, without the edges of the batch no Dirichlet energy.
+    Without patterns there is no capacity, and without the edges of the batch no Dirichlet energy.
 
     Raises:
-        BadInput: the patterns are of other graphs.
+        BadInput: the patterns are for other graphs.
 
     Examples:
         >>> from graphbench.diagnostics import record

@@ -1,4 +1,4 @@
-"""Name the rows of a trace, and gather the tokens of the nodes at every depth of a model."""
+"""Name the rows of a trace, and collect the node tokens at every depth of a model."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ class TokenState:
     """Tokens of the nodes at one depth of a model.
 
     Args:
-        tokens: `[num_nodes, dim]`, graph after graph.
+        tokens: `[num_nodes, dim]`, ordered by graph.
         batch: graph of each node.
         num_graphs: G.
-        name: module of the layer that they enter; "output" for what leaves the model.
+        name: module of the layer that they enter; "output" for the model's output.
 
     Examples:
         >>> import torch
@@ -36,7 +36,7 @@ class TokenState:
 
 @dataclass
 class TraceRows:
-    """Rows of a trace by kind; every list is graph after graph.
+    """Rows of a trace by kind; every list is ordered by graph.
 
     Examples:
         >>> import torch
@@ -47,12 +47,12 @@ class TraceRows:
     """
 
     order: Tensor  # all rows `[T]`
-    is_node: Tensor  # of each entry of `order`, whether it is a node `[T]`
+    is_node: Tensor  # for each entry of `order`, whether it is a node `[T]`
     num_graphs: int  # G
 
     @classmethod
     def of(cls, trace: LayerTrace) -> TraceRows:
-        """Describe the rows of a trace; all are nodes where it does not say how many nodes its graphs have."""
+        """Describe the rows of a trace; all are nodes if it does not state how many nodes its graphs have."""
         count = int(trace.batch.max()) + 1 if trace.num_nodes is None else len(trace.num_nodes)
         ragged = Ragged(trace.batch, count)
         sizes = ragged.sizes if trace.num_nodes is None else trace.num_nodes.to(trace.batch.device)
@@ -72,11 +72,10 @@ class TraceRows:
 
 
 def token_states(recording: Recording | Sequence[LayerTrace]) -> list[TokenState]:
-    """Tokens of the nodes by depth: what enters layer 0, 1, ..., and what leaves the model.
+    """Return node tokens by depth: the inputs of layers 0, 1, ..., and the model's output.
 
-    A layer's trace holds its own `input`, with residual connections and norms of the layers before
-    it; a trace without holds what the layer returned. The model's output closes the list where the recording has it and
-    it has one row per node.
+    A layer's trace has its `input`, including residual connections and norms of earlier layers; for a trace without it,
+    the layer's output is used. The model's output is last if the recording has it and it has one row per node.
 
     Examples:
         >>> import torch
@@ -90,7 +89,7 @@ def token_states(recording: Recording | Sequence[LayerTrace]) -> list[TokenState
         tokens = trace.tokens if trace.input is None else trace.input
         states.append(TokenState(tokens[rows.nodes], trace.batch[rows.nodes], rows.num_graphs, trace.name))
     output = getattr(recording, "output", None)
-    # An output of graphs, or one with extra tokens, has another number of rows.
+    # An output for graphs, or with extra tokens, has another number of rows.
     if states and output is not None and output.dim() == 2 and len(output) == len(states[-1].tokens):
         states.append(TokenState(output, states[-1].batch, states[-1].num_graphs, "output"))
     return states

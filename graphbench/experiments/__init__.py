@@ -1,10 +1,10 @@
 """Run many trainings: scripts of experiments, and the commands sweep, study, tune and reproduce.
 
-- `trainings`: a training that is skipped when finished and resumed when interrupted, and its row of a table;
-- `commands`: commands of graphbench in processes of their own;
+- `trainings`: a training that is skipped if finished and resumed if interrupted, and its table row;
+- `commands`: graphbench commands in separate processes;
 - `records`: small JSON files of runs for a repository;
-- `sweeps/`: models, variations, seeds and folds, here or as a SLURM array;
-- `study`: control, depth, budget and cost of a model, out of runs found by their configuration;
+- `sweeps/`: models, variations, seeds and folds, run here or as a SLURM array;
+- `study`: control, depth, budget and cost of a model, from runs found by their configuration;
 - `tuning/`: a search for better options by validation scores;
 - `reproduce/`: published tables, their trainings, and pages of the results.
 """

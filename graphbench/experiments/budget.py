@@ -1,8 +1,8 @@
-"""State what all models of an equal-budget table share, and keep the records of such a table.
+"""Define what all models of an equal-budget table share, and manage its records.
 
-A table is a configuration `equal-budget/NAME`, which has everything but the architecture, and a file of records,
-`equal_budget_NAME.json`. Its models have four layers where they count them, four heads, no dropout, about as many
-parameters as the configuration expects, and otherwise the defaults of their class.
+A table is a configuration `equal-budget/NAME`, which has everything except the architecture, and a file of records,
+`equal_budget_NAME.json`. Its models have four layers (if they count layers), four heads, no dropout, about as many
+parameters as the configuration expects, and otherwise their class's defaults.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any
 from graphbench.experiments.records import Record, read_file, write_together
 
 LAYERS, HEADS = 4, 4
-#: Largest share by which the parameters of a model may differ from those that a table expects: widths are multiples of
-#: four, and the models that stand in the tables differ by up to 11 %.
+#: Largest share by which a model's number of parameters may differ from a table's: widths are multiples of four, and
+#: the models in the tables differ by up to 11 %.
 TOLERANCE = 0.125
 PREFIX = "equal-budget/"
 #: Heading on the page of results, by benchmark.
@@ -30,7 +30,7 @@ NOTE = (
 
 
 def shared_options(names: Collection[str], width: int) -> dict[str, Any]:
-    """Return the options that all models share as far as an architecture has them; `width` is that of its nodes.
+    """Return the options that all models share, if an architecture has them; `width` is that of its nodes.
 
     Examples:
         >>> shared_options(["hidden_dim", "num_layers", "attention_dropout"], 64)
@@ -42,7 +42,7 @@ def shared_options(names: Collection[str], width: int) -> dict[str, Any]:
 
 
 def outside_budget(given: Mapping[str, Any], parameters: int, wanted: int) -> list[str]:
-    """Describe how a model of some parameters leaves the budget of a table, which wants so many.
+    """Describe how a model with these parameters departs from a table's budget, which is `wanted`.
 
     Examples:
         >>> outside_budget({"hidden_dim": 64, "num_layers": 6, "num_heads": 4}, 99_000, 100_000)
@@ -64,12 +64,12 @@ def record_file(folder: Path, table: str) -> Path:
 
 
 def add_records(records: Sequence[Record], path: Path) -> None:
-    """Add records to a table's file; one of the same model and seed by the same person is replaced."""
+    """Add records to a table's file; replace one of the same model and seed by the same person."""
     write_together(ranked([*(read_file(path) if path.is_file() else []), *records]), path)
 
 
 def ranked(records: Sequence[Record]) -> list[Record]:
-    """Keep the last record of each model, person and seed, and sort models by their scores, each by its seeds."""
+    """Keep the last record of each model, person and seed; sort models by score, and each one's records by seed."""
     models: dict[tuple[str, str], dict[int, Record]] = {}
     for one in records:
         models.setdefault((one.name, one.by), {})[one.seed] = one
@@ -80,7 +80,7 @@ def ranked(records: Sequence[Record]) -> list[Record]:
 def _rank(runs: Sequence[Record]) -> float:
     """Return the mean validation score, smaller is better; a model without one comes last."""
     scores = [run.val for run in runs if run.val is not None]
-    # A mean over some of the seeds would rank a model by those that went well.
+    # A mean over some seeds would rank a model by its successful seeds.
     if len(scores) < len(runs):
         return float("inf")
     return fmean(scores) * (-1 if runs[0].higher_is_better else 1)

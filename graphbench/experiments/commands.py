@@ -1,4 +1,4 @@
-"""Run commands of graphbench in processes of their own, several side by side, and pass signals on to them."""
+"""Run graphbench commands in separate processes, several in parallel, and forward signals to them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _running: set[subprocess.Popen[bytes]] = set()
 
 
 class CommandFailed(SystemExit):
-    """Error of a command of graphbench; finished trainings stay.
+    """Error of a graphbench command; finished trainings stay.
 
     Args:
         command: its name.
@@ -32,19 +32,19 @@ class CommandFailed(SystemExit):
     """
 
     def __init__(self, command: str, returncode: int) -> None:
-        super().__init__(f"graphbench {command} ended with {returncode}. Give the same command again to go on.")
+        super().__init__(f"graphbench {command} exited with {returncode}. Run the same command again to resume.")
         self.returncode = returncode
 
 
 def graphbench(*arguments: str, log: Path | None = None, environment: Mapping[str, str] | None = None) -> None:
-    """Run a command of graphbench in a process that stops cleanly on a signal to this one.
+    """Run a graphbench command in a process that stops cleanly on a signal to this one.
 
-    Its output is appended to the file `log` if there is one; `environment` has variables beside those of this process.
+    Its output is appended to the file `log` if given; `environment` has variables in addition to this process's.
 
     Raises:
         CommandFailed: it failed.
     """
-    # By this interpreter: the `graphbench` on the PATH may be that of another environment.
+    # With this interpreter: the `graphbench` on the PATH may be from another environment.
     command = [sys.executable, "-m", "graphbench", *arguments]
     if log is not None:
         log.parent.mkdir(parents=True, exist_ok=True)
@@ -58,7 +58,7 @@ def graphbench(*arguments: str, log: Path | None = None, environment: Mapping[st
         except BaseException as stop:
             usual = signal.SIGINT if isinstance(stop, KeyboardInterrupt) else signal.SIGTERM
             pass_on(getattr(stop, "signum", usual))
-            process.wait()  # a training ends its step and writes a checkpoint
+            process.wait()  # a training finishes its step and writes a checkpoint
             raise
         finally:
             _running.discard(process)
@@ -67,16 +67,16 @@ def graphbench(*arguments: str, log: Path | None = None, environment: Mapping[st
 
 
 def pass_on(signum: int) -> None:
-    """Send a signal to every running command, except a Ctrl-C that the terminal has sent already."""
+    """Send a signal to every running command, except a Ctrl-C that the terminal has already sent."""
     if signum == signal.SIGINT and _in_foreground():
         return
-    # A copy, as threads begin and end commands meanwhile.
+    # A copy, since threads start and finish commands in the meantime.
     for process in list(_running):
-        process.send_signal(signum)  # does nothing if the process has ended
+        process.send_signal(signum)  # does nothing if the process has exited
 
 
 def _in_foreground() -> bool:
-    """Tell whether a Ctrl-C in the terminal reaches this process and its children."""
+    """Return whether a Ctrl-C in the terminal reaches this process and its children."""
     try:
         return os.tcgetpgrp(0) == os.getpgrp()
     except (OSError, AttributeError):  # no terminal, or Windows
@@ -86,13 +86,13 @@ def _in_foreground() -> bool:
 def run_in_parallel(
     work: Callable[[_Item, _Place], _Result], items: Sequence[_Item], places: Sequence[_Place]
 ) -> list[_Result]:
-    """Return `work(item, place)` of every item, with one item at a time in each place.
+    """Return `work(item, place)` for every item, with one item at a time in each place.
 
-    A signal stops the running commands cleanly, and no other starts.
+    A signal stops the running commands cleanly, and no others start.
     """
-    if len(places) == 1:  # without a thread, so that the signal reaches the command by itself
+    if len(places) == 1:  # without a thread, so that the signal reaches the command directly
         return [work(item, places[0]) for item in items]
-    # One queue of places for all items, so that a long training holds up no others but at its own place.
+    # One queue of places for all items, so that a long training only blocks its own place.
     free: queue.SimpleQueue[_Place] = queue.SimpleQueue()
     for place in places:
         free.put(place)
@@ -108,7 +108,7 @@ def run_in_parallel(
         try:
             return list(pool.map(run, items))
         except BaseException as stop:
-            # Before the signal: a thread whose command ends takes the next item at once.
+            # Before the signal: a thread whose command exits takes the next item at once.
             pool.shutdown(wait=False, cancel_futures=True)
             pass_on(getattr(stop, "signum", signal.SIGTERM))
             raise
@@ -116,7 +116,7 @@ def run_in_parallel(
 
 def visible_gpus() -> list[str]:
     """Return the value of `CUDA_VISIBLE_DEVICES` for each GPU that this process may use."""
-    import torch  # takes seconds, which most commands do without
+    import torch  # takes seconds, and most commands do not need it
 
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
     return visible.split(",") if visible else [str(index) for index in range(torch.cuda.device_count())]

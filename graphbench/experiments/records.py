@@ -1,7 +1,7 @@
-"""Read and write records of runs: small JSON files in a repository, from which the page of results is written.
+"""Read and write records of runs: small JSON files in a repository, which the page of results is written from.
 
-A record holds the recipe, options and seed of a run, its length, data, hardware, commit and versions, and its scores.
-Unknown values are null. A file holds one record, or a list of them.
+A record has the recipe, options and seed of a run, its length, data, hardware, commit and versions, and its scores.
+Unknown values are null. A file contains one record, or a list of them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from graphbench.experiments.trainings import Training, provenance, read_csv, res
 from graphbench.registry.configurations import configurations
 from graphbench.runs import RunFolder
 
-#: Largest number of epochs in a curve; a longer one is thinned.
+#: Maximum number of epochs in a curve; longer ones are thinned out.
 MOST_POINTS = 100
 
 
@@ -31,21 +31,21 @@ class Record:
 
     Args:
         experiment: a heading of the page.
-        name: its row there.
+        name: its row under that heading.
         recipe: configurations, first to last.
         seed: `seed_everything`.
         metric: name of the score, without its split.
         test: score of the epoch with the best validation score.
         benchmark: registered name of the data.
-        options: further options of `graphbench fit` that alter the recipe.
-        column: distinguishes it from the others of its row, such as a number of layers.
+        options: additional options of `graphbench fit` that alter the recipe.
+        column: distinguishes it from others in its row, such as a number of layers.
         val: validation score of that epoch.
         higher_is_better: of the metric.
         parameters: trainable parameters.
         epochs: finished.
         steps: optimizer steps.
-        full: whether it was as long as the published training.
-        data: origin of its graphs: published, generated, local, or redrawn in training alone.
+        full: whether it is as long as the published training.
+        data: origin of its graphs: published, generated, local, or redrawn only in training.
         seconds: of training.
         hardware: of the run.
         versions: of packages.
@@ -54,7 +54,7 @@ class Record:
         curve: scores by epoch, `{"epoch": 1, "train": ..., "val": ...}`, of at most about `MOST_POINTS` epochs.
         note: a remark.
         altered: descriptions of options that decide the score and differ from the recipe and `options`.
-        by: the person who ran it and sent the record; "" for the repository's own.
+        by: the person who ran it and sent the record; "" for the repository's maintainers.
     """
 
     experiment: str
@@ -85,7 +85,7 @@ class Record:
 
     @classmethod
     def parse(cls, content: Any, where: str) -> Record:
-        """Parse the content of a file, `where` for messages.
+        """Parse the content of a file; `where` names it in messages.
 
         Raises:
             BadInput: a key is unknown or missing, or a value has another type.
@@ -96,14 +96,14 @@ class Record:
             True
         """
         if not isinstance(content, Mapping):
-            raise BadInput(f"{where} must hold records, mappings with the key 'recipe', not {content!r}.")
+            raise BadInput(f"{where} must contain records, mappings with the key 'recipe', not {content!r}.")
         defaults = {field.name: field.default for field in dataclasses.fields(cls)}
         for key in content:
             if key not in defaults:
                 raise BadInput(f"{where}: a record has no key {key!r}. Known: {', '.join(defaults)}.")
         required = [name for name, default in defaults.items() if default is dataclasses.MISSING]
         if lacking := [name for name in required if name not in content]:
-            raise BadInput(f"{where}: a record lacks {', '.join(lacking)}; what is not known is null.")
+            raise BadInput(f"{where}: a record lacks {', '.join(lacking)}; unknown values are null.")
         for name in ("recipe", "options", "curve", "altered"):
             if not isinstance(content.get(name, []), (list, tuple)):
                 raise BadInput(f"{where}: {name} must be a list, not {content[name]!r}.")
@@ -126,7 +126,7 @@ def curve_of(folder: Path, metric: str) -> tuple[dict[str, float], ...]:
     for row in read_csv(path) if path.is_file() else []:
         for split in ("train", "val"):
             value = row.get(f"{split}/{metric}")
-            if value and math.isfinite(float(value)):  # of an epoch that was resumed the later row counts
+            if value and math.isfinite(float(value)):  # the later row of a resumed epoch counts
                 epoch = int(float(row["epoch"])) - first + 1
                 rows.setdefault(epoch, {"epoch": epoch})[split] = round(float(value), 5)
     epochs = sorted(rows)
@@ -135,7 +135,7 @@ def curve_of(folder: Path, metric: str) -> tuple[dict[str, float], ...]:
 
 
 def _name_of(config: str | Path | Mapping[str, Any]) -> str:
-    """Name a configuration, even one that a script names by its file, so that no machine's path gets into a record."""
+    """Name a configuration, including one given by its file, so that no machine's paths get into a record."""
     if isinstance(config, Mapping):
         return "a configuration of the script"
     names = {one.path.resolve(): name for name, each in configurations().items() for one in each}
@@ -143,7 +143,7 @@ def _name_of(config: str | Path | Mapping[str, Any]) -> str:
 
 
 def record_of(training: Training, folder: Path, given: Mapping[str, Any]) -> Record:
-    """Make the record of a finished run; with fields `given` that its folder does not have: experiment, name, ..."""
+    """Create the record of a finished run; `given` has fields that its folder lacks: experiment, name, ..."""
     stored, origin = results(folder), provenance(folder)
     metric = str(stored["metric"])
     environment = RunFolder(folder).environment
@@ -166,7 +166,7 @@ def record_of(training: Training, folder: Path, given: Mapping[str, Any]) -> Rec
 
 
 def write_records(records: Mapping[str, Record], folder: Path) -> list[Path]:
-    """Write one file for each record atomically, under its name in `records`, and return the paths."""
+    """Write one file per record atomically, under its name in `records`, and return the paths."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, record in records.items():
         write_text(folder / name, json.dumps(record.as_dict(), indent=1, ensure_ascii=False) + "\n")
@@ -191,7 +191,7 @@ def read_records(folders: Sequence[Path]) -> list[Record]:
     """Read all records in folders, sorted by file name.
 
     Raises:
-        BadInput: there is no such folder, or a file in it is no record.
+        BadInput: there is no such folder, or a file in it is not a record.
     """
     records = []
     for folder in folders:

@@ -1,7 +1,7 @@
-"""Tell from files alone how far the units of a sweep, a study, a published table or a prediction are.
+"""Report the progress of the units of a sweep, a study, a published table or a prediction, using only files.
 
-Nothing is locked or written, so that a look from another machine disturbs nobody. Whether a process lives is known on
-its own machine; on others by its last sign of life, where it gives one.
+Nothing is locked or written, so checking from another machine is safe. Whether a process is alive is known on its own
+machine; on others from its last heartbeat, if it has one.
 """
 
 from __future__ import annotations
@@ -30,60 +30,60 @@ from graphbench.runs.holding import claim_of
 
 State = Literal["done", "running", "waiting", "failed", "stopped"]
 STATES: tuple[State, ...] = get_args(State)
-#: The units that a sweep or a table will have.
+#: The planned units of a sweep or a table.
 PLAN = "plan.json"
-#: Seconds without a sign of life after which a unit of another machine counts as stopped; clients of file servers show
+#: Seconds without a heartbeat after which a unit on another machine counts as stopped; clients of file servers show
 #: times that are up to a minute old.
 STALE = 150.0
-#: Seconds since a run of another machine last wrote something, after which that is said.
+#: Seconds since a run on another machine last wrote something, after which this is shown.
 _SILENT = 600.0
-#: Lines of a log that show why a unit failed, and characters of its end that are read.
+#: Number of log lines that show why a unit failed, and of characters to read from its end.
 LAST_LINES, _TAIL = 5, 4096
-# By a pattern: a sweep has a thousand configurations, and YAML takes ten milliseconds or more for each.
+# A pattern, since a sweep may have a thousand configurations, and YAML takes ten milliseconds or more for each.
 _MAX_EPOCHS = re.compile(r"^trainer:\n(?:[ #].*\n)*?  max_epochs: (\d+)$", re.MULTILINE)
-#: Finished epochs, as `metrics.csv` has them.
+#: Finished epochs in `metrics.csv`.
 _EPOCH = re.compile(r"\d{1,9}(\.0)?")
 _SHARE = re.compile(r"\.?share-(\d+)-of-(\d+)")
 
 
 @dataclass(frozen=True)
 class UnitStatus:
-    """State of a unit, and what is known of its time."""
+    """State of a unit, and its time if known."""
 
-    name: str  # of its folder; of a share of a prediction as 3/8
-    state: State  # waiting ones have not begun, stopped ones go on when the command is given again
-    #: of training where it is done, since its start where it runs; None where they are not known.
+    name: str  # of its folder; 3/8 for a share of a prediction
+    state: State  # waiting ones have not started, stopped ones resume if the command is run again
+    #: of training if done, since its start if running; None if unknown.
     seconds: float | None = None
-    epoch: str = ""  # as `12 of 100`; "" where it is not known
+    epoch: str = ""  # as `12 of 100`; "" if unknown
     note: str = ""  # a reason, or where it runs or waits
-    lines: tuple[str, ...] = ()  # end of its log where it failed
+    lines: tuple[str, ...] = ()  # end of its log if it failed
 
 
 @dataclass(frozen=True)
 class _Planned:
-    """A unit that a folder will have."""
+    """A planned unit of a folder."""
 
     name: str
-    folders: tuple[str, ...]  # possible ones of its run, below that of all units, which may so be moved
-    end: str = "test"  # split whose score ends it
-    by_other: bool = False  # planned by another call than the last one
+    folders: tuple[str, ...]  # possible folders of its run, relative to that of all units, which may therefore be moved
+    end: str = "test"  # split whose score finishes it
+    by_other: bool = False  # planned by a call other than the last one
 
 
 def write_plan(folder: Path, units: Iterable[tuple[str, Sequence[Path]]], end: str = "test") -> None:
-    """Write which units a folder will have, each with its possible run folders, and the split whose score ends them.
+    """Write the planned units of a folder with their possible run folders, and the split whose score finishes them.
 
-    Units of other calls stay, since some may still wait there for their turn.
+    Units of other calls stay, since some may still be waiting.
     """
     plan = [_Planned(name, tuple(str(one.relative_to(folder)) for one in folders), end) for name, folders in units]
     names, path = {unit.name for unit in plan}, folder / PLAN
-    with locked(path.with_name(f".{PLAN}.lock"), f"Another process writes {path}."):
+    with locked(path.with_name(f".{PLAN}.lock"), f"Another process is writing {path}."):
         with contextlib.suppress(CorruptData):
             plan += [replace(unit, by_other=True) for unit in _plan(path) if unit.name not in names]
         write_text(path, json.dumps({"units": [asdict(unit) for unit in plan]}, indent=1) + "\n")
 
 
 def write_trials(folder: Path, trials: int) -> None:
-    """Write how many trials a study will have."""
+    """Write the planned number of trials of a study."""
     write_text(folder / PLAN, json.dumps({"trials": trials}) + "\n")
 
 
@@ -112,8 +112,8 @@ def read_status(folder: Path) -> list[UnitStatus]:
     if (folder / "config.yaml").is_file():
         return [_of_run(folder, folder.name, None)]
     raise BadInput(
-        f"{folder} is no folder of a sweep, a study, a table, a prediction in parts or a run. Name what --output or "
-        "--run named."
+        f"{folder} is not the folder of a sweep, a study, a table, a prediction in parts or a run. Name that of "
+        "--output or --run."
     )
 
 
@@ -121,7 +121,7 @@ def read_status(folder: Path) -> list[UnitStatus]:
 
 
 def _of_runs(folder: Path) -> list[UnitStatus]:
-    """Return the planned units, then runs that are there beside them."""
+    """Return the planned units, then additional runs in the folder."""
     jobs = {name: number for number, names in read_jobs(folder).items() for name in names}
     units, planned, plan = [], set(), _plan(folder / PLAN)
     for one in plan:
@@ -134,26 +134,26 @@ def _of_runs(folder: Path) -> list[UnitStatus]:
             unit = replace(unit, note=note)
         units.append(unit)
     rest = (path.parent for room in ("runs", "trials") for path in folder.glob(f"{room}/*/config.yaml"))
-    end = plan[0].end if plan else "test"  # of the last call
+    end = plan[0].end if plan else "test"  # that of the last call
     return units + [
         _of_run(path, path.name, folder / "logs" / f"{path.name}.log", end) for path in sorted(set(rest) - planned)
     ]
 
 
 def _plan(path: Path) -> list[_Planned]:
-    """Return the units that a folder will have."""
+    """Return the planned units of a folder."""
     if not path.is_file():
         return []
     try:
         plan = load_json(path)
-        end = plan.get("end", "test")  # of all, as earlier versions wrote it
+        end = plan.get("end", "test")  # for all, as written by earlier versions
         return [_Planned(**{"end": end, **unit, "folders": tuple(unit["folders"])}) for unit in plan["units"]]
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise CorruptData(f"{path} does not list units ({error}). Remove it to see the runs alone.") from error
+        raise CorruptData(f"{path} does not list units ({error}). Remove it to see only the runs.") from error
 
 
 def _of_run(folder: Path, name: str, log: Path | None, end: str = "test") -> UnitStatus:
-    """Return the state of a run whose commands may have a log; `end` is the split whose score the unit ends with."""
+    """Return the state of a run whose commands may have a log; `end` is the split whose score finishes the unit."""
     run = RunFolder(folder)
     results = read_notes(run.results)
     unit = UnitStatus(name, "waiting", epoch=_epoch(run))
@@ -171,23 +171,23 @@ def _of_run(folder: Path, name: str, log: Path | None, end: str = "test") -> Uni
         problem = str(notes.get("problem") or f"exit code {code}")
         return replace(unit, state="failed", note=problem, lines=last_lines(log))
     if code is not None or run.config.is_file() or "began" in notes:
-        return replace(unit, state="stopped", note="goes on with the same command")
+        return replace(unit, state="stopped", note="resumes with the same command")
     return unit
 
 
 def _running(run: RunFolder, record: Path | None, notes: Mapping[str, Any]) -> tuple[float, str] | None:
-    """Return for how long a run has been written to, and by whom; None if nobody writes."""
-    # Who writes to it, or between its commands who runs them.
+    """Return how long a run has been written to, and by whom; None if it is not being written to."""
+    # The process that writes to it, or between its commands the one that runs them.
     holders = (read_notes(path) for path in (run.path / ".holder", claim_of(run.path)))
     for holder in (one for one in holders if {"host", "process", "since"} <= one.keys()):
         if holder["host"] == socket.gethostname():
             if _lives(holder["process"]):
                 return _since(holder["since"]), ""
-        elif record is None or "began" not in notes or _age(record) < STALE:  # its own job gives signs of life
+        elif record is None or "began" not in notes or _age(record) < STALE:  # its own job has a heartbeat
             silent = min(_age(run.metrics), _age(run.path / ".holder"))
             last = f", last written {silent / 60:.0f} minutes ago" if silent > _SILENT else ""
             return _since(holder["since"]), f"on {holder['host']}{last}"
-    # A unit imports torch for some seconds before its run has a holder.
+    # A unit imports torch for several seconds before its run has a holder.
     if "began" in notes and "ended" not in notes and record is not None:
         here = notes.get("host") == socket.gethostname()
         if _lives(notes.get("process")) if here else _age(record) < STALE:
@@ -196,7 +196,7 @@ def _running(run: RunFolder, record: Path | None, notes: Mapping[str, Any]) -> t
 
 
 def _lives(process: object) -> bool:
-    """Tell whether a process of this machine exists, by its number in a file."""
+    """Return whether a process of this machine exists, given its number in a file."""
     return str(process).isdigit() and process_exists(int(str(process)))
 
 
@@ -216,13 +216,13 @@ def _since(text: str) -> float:
 
 
 def _epoch(run: RunFolder) -> str:
-    """Return the epochs that have been trained, out of those to train."""
+    """Return the number of trained epochs out of those to train."""
     try:
         with run.metrics.open("rb") as file:
             column = file.readline().decode().rstrip("\r\n").split(",").index("epoch")
-            # The end alone: a table of metrics has a row per twenty steps, and a sweep a thousand of them.
+            # Only the end: metrics have a row per twenty steps, and a sweep may have a thousand tables.
             file.seek(max(file.tell(), run.metrics.stat().st_size - _TAIL))
-            # The last line may be torn, and the first one begin in its middle.
+            # The last line may be incomplete, and the first one may start in the middle.
             rows = file.read().decode(errors="replace").split("\n")[:-1]
     except (OSError, ValueError):
         return ""
@@ -237,7 +237,7 @@ def _epoch(run: RunFolder) -> str:
 
 
 def _score(results: Mapping[str, Any], split: str) -> str:
-    """Return the score of a split as text; "" if it is no number."""
+    """Return the score of a split as text; "" if it is not a number."""
     name = f"{split}/{results.get('metric')}"
     value = results[split].get(name) if isinstance(results[split], Mapping) else None
     return f"{name} {value:.4g}" if isinstance(value, (int, float)) else ""
@@ -258,7 +258,7 @@ def last_lines(path: Path) -> tuple[str, ...]:
 
 
 def _of_study(folder: Path) -> list[UnitStatus]:
-    """Return the trials of a study; how they ended stands in its journal."""
+    """Return the trials of a study; its journal states how they ended."""
     ended = _ended_trials(folder / JOURNAL)
     numbers = {int(path.parent.name) for path in folder.glob("trials/[0-9]*/config.yaml")}
     units = []
@@ -268,7 +268,7 @@ def _of_study(folder: Path) -> list[UnitStatus]:
         units.append(replace(unit, state=state, note=note or unit.note))
     trials = read_notes(folder / PLAN).get("trials", 0)
     units += [UnitStatus(str(number), "waiting") for number in range(len(units), trials)]
-    # Launched workers are no units, but without one that runs the trials wait for ever.
+    # Launched workers are not units, but without a running one the trials wait forever.
     for record in sorted(folder.glob("logs/worker-*.json")):
         if (code := read_notes(record).get("code")) not in (None, 0, *STOPPED):
             lines = last_lines(record.with_suffix(".log"))
@@ -277,14 +277,14 @@ def _of_study(folder: Path) -> list[UnitStatus]:
 
 
 def _ended_trials(path: Path) -> dict[int, tuple[State, str]]:
-    """Return state and reason of the trials that have ended, by number; none if the study lies in a database."""
+    """Return state and reason of finished trials, by number; empty if the study is in a database."""
     if not path.is_file():
         return {}
     try:
         from optuna.storages import JournalStorage
         from optuna.storages.journal import JournalFileBackend
 
-        storage = JournalStorage(JournalFileBackend(str(path)))  # it locks the file only to write
+        storage = JournalStorage(JournalFileBackend(str(path)))  # it locks the file only for writing
         trials = [trial for study in storage.get_all_studies() for trial in storage.get_all_trials(study._study_id)]
     except ImportError as error:
         raise BadInput("A study needs Optuna: pip install 'graphbench-lightning[tune]'.") from error
@@ -304,7 +304,7 @@ def _ended_trials(path: Path) -> dict[int, tuple[State, str]]:
 
 
 def shares_of(folder: Path) -> int:
-    """Return the number of shares of a prediction: the last that one began with, else that was submitted; 0 if none."""
+    """Return the number of shares of a prediction, as last started, else as last submitted; 0 if none."""
     begun = [*folder.glob(".share-*.json"), *(folder / ROOM).glob("share-*.json")]
     last = sorted(begun, key=lambda path: path.stat().st_mtime)
     names = [path.stem for path in reversed(last)] or [name for names in read_jobs(folder).values() for name in names]
@@ -313,7 +313,7 @@ def shares_of(folder: Path) -> int:
 
 def _of_prediction(folder: Path, count: int) -> list[UnitStatus]:
     """Return the shares of a prediction in parts."""
-    if not count:  # written by an earlier version
+    if not count:  # from an earlier version
         complete = bool(read_notes(folder / "_manifest.json").get("complete"))
         return [UnitStatus("1/1", "done" if complete else "stopped")]
     parts = [int(path.stem[5:]) for path in folder.glob("part-*.parquet") if path.stem[5:].isdigit()]
@@ -330,7 +330,7 @@ def _of_share(unit: UnitStatus, notes: Mapping[str, Any], log: Path) -> UnitStat
     launched = read_notes(record_of(log))
     if notes.get("done"):
         return replace(unit, state="done", seconds=notes.get("seconds"))
-    starting = {} if "ended" in launched else launched  # it imports torch for some seconds before it notes itself
+    starting = {} if "ended" in launched else launched  # it imports torch before it writes its record
     for who in filter(None, (notes, starting)):
         here = who.get("host") == socket.gethostname()
         if _lives(who.get("process")) if here else "began" not in launched or _age(record_of(log)) < STALE:

@@ -2,11 +2,11 @@
 
 - control: what does each part carry? Message passing, with encodings, with global attention, fused (`control`).
 - depth: what happens with more layers? The model at several depths, with capacity, rank and range.
-- budget: is it better than others of its size? Rivals of equally many parameters, trained alike.
-- cost: what does a step take? That of the model and of its rivals, measured and not trained.
+- budget: is it better than others of its size? Rivals with equally many parameters, trained in the same way.
+- cost: what does a step cost? For the model and its rivals, measured without training.
 
-Two rows of one configuration share their runs, and a run that stands is never trained again: a run is looked for by
-its configuration, whatever its folder is called. So every run of a study measures the diagnostics of all questions.
+Two rows with the same configuration share their runs, and an existing run is never trained again: runs are found by
+their configuration, whatever the name of the folder. So every run of a study measures the diagnostics of all questions.
 """
 
 from __future__ import annotations
@@ -43,19 +43,19 @@ _ARCHITECTURE = "model.architecture.init_args"
 
 @dataclass(frozen=True, eq=False)
 class Row:
-    """One model of one question on one benchmark."""
+    """One model for one question on one benchmark."""
 
-    question: Question  # that it belongs to
+    question: Question  # the question it belongs to
     benchmark: str  # name of the data
     label: str  # of the row
     configs: tuple[str, ...] = ()  # configurations, first to last
-    options: tuple[str, ...] = ()  # further options of `graphbench fit`
+    options: tuple[str, ...] = ()  # additional options of `graphbench fit`
     settings: Mapping[str, Any] = field(default_factory=dict)  # every option with its value
     parameters: int | None = None  # trainable ones
-    name: str = ""  # of its runs, equal for rows of one configuration
-    depth: int | None = None  # layers, in the question of depth
-    is_model: bool = False  # whether the others of the question are held against it
-    why: str = ""  # reason why nothing can be trained; "" for a row that can
+    name: str = ""  # of its runs, equal for rows with the same configuration
+    depth: int | None = None  # layers, for the question of depth
+    is_model: bool = False  # whether the others of the question are compared with it
+    why: str = ""  # reason why it cannot be trained; "" if it can
 
     def training(self, seed: int) -> Training:
         """Return its training with a seed."""
@@ -69,22 +69,22 @@ class Study:
     model: tuple[str, ...]  # configurations of the model, first to last
     measure: Measure  # returns every option and the parameters of a command line of `graphbench fit`
     questions: Sequence[Question] = QUESTIONS  # to answer
-    #: names with options of their data, or configurations whose data are taken; without any, the model's.
+    #: names with options of their data, or configurations whose data are used; by default the model's.
     benchmarks: Sequence[str] = ()
     depths: Sequence[int] = DEPTHS  # numbers of layers
-    #: names of architectures, with options of them: `GT --model.architecture.full=true`; None for `RIVALS`, as far as
-    #: they are installed and are not the model.
+    #: names of architectures, with options: `GT --model.architecture.full=true`; None for those of `RIVALS` that are
+    #: installed and are not the model.
     rivals: Sequence[str] | None = None
     options: Sequence[str] = ()  # of `graphbench fit`, for every training
 
     def rows(self) -> list[Row]:
-        """List the rows of every question on every benchmark, those of one configuration under one name.
+        """List the rows of every question on every benchmark; rows with the same configuration have the same name.
 
         Raises:
             GraphbenchError: the model does not fit a benchmark, or an option is wrong.
         """
         for text in self.rivals or ():
-            parse_rival(text)  # before models are built
+            parse_rival(text)  # before building models
         rows: list[Row] = []
         for name, data in data_options(self.benchmarks):
             base = _Base(self, name, [*data, *self.options])
@@ -98,7 +98,7 @@ class Study:
 
 
 def _shared(row: Row, others: Sequence[Row]) -> Row:
-    """Return a row under the name of an earlier one of its configuration, so that both have the same runs."""
+    """Return a row with the name of an earlier one with its configuration, so that both share their runs."""
     if not row.why and row.question != "cost":
         for one in others:
             if not one.why and one.question != "cost" and are_same(one.settings, row.settings):
@@ -119,7 +119,7 @@ class _Base:
     def row(
         self, question: Question, label: str, configs: Sequence[str] = (), options: Sequence[str] = (), **facts: Any
     ) -> Row:
-        """Return a row that can be trained, with the diagnostics that its configuration lacks."""
+        """Return a trainable row, with the diagnostics that its configuration lacks."""
         configs, words = tuple(configs or self.study.model), (*self.options, *options)
         # Once to see which diagnostics the configuration lacks, and again with them.
         settings, _ = self.study.measure(words_of(configs, words))
@@ -134,7 +134,7 @@ class _Base:
         family = family_of(self.study.model, self.architecture)
         if family is None:
             have = ", ".join(families()) or "no installed recipes"
-            why = f"it has no overlays that switch attention and encodings off; {have} have (`control-messages`, ...)"
+            why = f"it has no overlays that switch attention and encodings off; {have} do (`control-messages`, ...)"
             yield Row("control", self.benchmark, self.architecture, why=why)
             return
         try:
@@ -148,7 +148,7 @@ class _Base:
             yield self.row("control", one.label, one.recipe, one.options, is_model=one.key == "fused")
 
     def depth(self) -> Iterator[Row]:
-        """Yield the model at every depth, its width unchanged."""
+        """Yield the model at every depth, with unchanged width."""
         if "num_layers" not in self.given:
             yield Row("depth", self.benchmark, self.architecture, why="--depths: it has no option num_layers")
             return
@@ -159,10 +159,10 @@ class _Base:
             yield self.row("depth", label, options=[option], depth=depth, is_model=depth == usual)
 
     def budget(self, question: Question = "budget") -> Iterator[Row]:
-        """Yield the model, and its rivals with the width that brings them nearest to its parameters.
+        """Yield the model, and its rivals with the width that comes closest to its number of parameters.
 
         Options that both classes have keep the model's values, such as layers, heads, dropout and encodings; others
-        are the defaults of the rival.
+        keep the rival's defaults.
         """
         yield self.row(question, self.architecture, is_model=True)
         for label, words in self._rivals():
@@ -170,7 +170,7 @@ class _Base:
             try:
                 settings, _ = self.study.measure(line)
                 if "hidden_dim" not in settings["model"]["architecture"]["init_args"]:
-                    raise BadInput("it has no option hidden_dim, by which its size would be chosen")
+                    raise BadInput("it has no option hidden_dim to choose its size by")
                 _, width, _ = fit_width(line, self.parameters, self.study.measure)
                 yield self.row(question, label, options=[*words, *width])
             except GraphbenchError as error:
@@ -195,7 +195,7 @@ def parse_rival(text: str) -> tuple[str, list[str]]:
     if name not in registry.architectures() or not all(re.match(r"--model\..+=", word) for word in words):
         raise BadInput(
             f"--rivals {text!r}: expected the name of an architecture (`graphbench list architectures`), and "
-            "options of it with their values: 'GT --model.architecture.full=true'."
+            "its options with their values: 'GT --model.architecture.full=true'."
         )
     options = ", ".join(word.rpartition(".")[2] for word in words)
     return f"{name} ({options})" if options else name, [f"--model.architecture={name}", *words]
@@ -204,7 +204,7 @@ def parse_rival(text: str) -> tuple[str, list[str]]:
 def data_options(benchmarks: Sequence[str]) -> list[tuple[str, list[str]]]:
     """Return name and options of each benchmark; `("", [])` for that of the model.
 
-    A configuration, installed or a file, gives its data: `graphbench study --benchmarks mine.yaml`.
+    A configuration, installed or a file, contributes its data: `graphbench study --benchmarks mine.yaml`.
     """
     named = []
     for text in benchmarks:
@@ -222,15 +222,14 @@ def data_options(benchmarks: Sequence[str]) -> list[tuple[str, list[str]]]:
 
 
 def are_same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Tell whether two complete configurations are of one training, but for the seed."""
+    """Return whether two complete configurations describe the same training, except for the seed."""
     return not any(difference.decides_training for difference in differing(one, other))
 
 
 class Standing:
-    """Runs that need not be trained anew, found by their configuration.
+    """Runs that need not be trained again, found by their configuration.
 
-    Those of the study itself, in `output`, go on where they were cut off; of `further` folders finished ones count, at
-    any depth.
+    The study's own runs, in `output`, are resumed; in `further` folders only finished runs count, at any depth.
     """
 
     def __init__(self, output: Path, further: Iterable[Path] = ()) -> None:
@@ -240,7 +239,7 @@ class Standing:
         self._runs += [(path.parent, _read(path)) for path in others if "test" in results(path.parent)]
 
     def find(self, row: Row, seed: int) -> Path | None:
-        """Return the folder of a run of a row with a seed, the finished ones first."""
+        """Return the folder of a run of a row with a seed, preferring finished ones."""
         fitting = [
             folder
             for folder, content in self._runs
@@ -256,24 +255,24 @@ class Planned:
     """A row with a seed."""
 
     row: Row  # of the study
-    training: Training  # to run where it has not ended
-    folder: Path  # of its run; outside of the study where an earlier run stands
+    training: Training  # to run unless finished
+    folder: Path  # of its run; outside of the study if an earlier run exists
 
     @property
     def is_finished(self) -> bool:
-        """Tell whether it has been trained and tested."""
+        """Return whether it has been trained and tested."""
         return "test" in results(self.folder)
 
 
 def planned(rows: Iterable[Row], seeds: Sequence[int], output: Path, standing: Standing) -> list[Planned]:
-    """List every row that is trained with every seed, all of a seed before the next."""
+    """List every trainable row with every seed, all of a seed before the next."""
     plan = []
     trained = [row for row in rows if not row.why and row.question != "cost"]
     for seed in seeds:
         for row in trained:
             training = row.training(seed)
             folder = standing.find(row, seed) or training.folder(output)
-            # A run of this study goes on in its folder, whatever label its row had when it began.
+            # A run of this study resumes in its folder, whatever label its row had at the start.
             if folder.parent == output / training.room:
                 training = replace(training, name=folder.name.removesuffix(f"-{seed}"))
             plan.append(Planned(row, training, folder))
@@ -302,6 +301,6 @@ def _plain(text: str) -> str:
 
 
 def _checksum(settings: Mapping[str, Any]) -> str:
-    # Runs of all seeds share a name, and what a recipe expects changes no training.
+    # Runs of all seeds share a name, and expected results do not affect training.
     content = {name: value for name, value in settings.items() if name not in ("seed_everything", "expected")}
     return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()[:8]

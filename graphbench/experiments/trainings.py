@@ -1,4 +1,4 @@
-"""Run the trainings of a script, which are skipped when finished and resumed when interrupted.
+"""Run the trainings of a script; finished ones are skipped and interrupted ones resumed.
 
 A training is an ordinary `graphbench fit` and `graphbench test` in its own folder, so a script may be stopped at any
 time and started again. A whole script is
@@ -24,7 +24,7 @@ time and started again. A whole script is
         training.run(OUTPUT)
         write_csv(OUTPUT / "scores.csv", [done.row(OUTPUT) for done in TRAININGS if done.is_finished(OUTPUT)])
 
-and its table has the facts of each training, its scores, and their provenance.
+and its table has the facts of each training, its scores and their provenance.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from graphbench.runs import RunFolder
 from graphbench.runs.holding import InUse, claimed, holder_of
 from graphbench.runs.tables import load_table, write_table
 
-#: Packages whose versions a table names.
+#: Packages whose versions a table lists.
 _NAMED_PACKAGES = ("graphbench-lightning", "torch", "pytorch-lightning", "torch-geometric")
 
 _Result = TypeVar("_Result")
@@ -58,13 +58,13 @@ class Training:
     Args:
         name: unique among trainings with the same seed; the folder is NAME-SEED.
         seed: `seed_everything`.
-        configs: first to last: names of configurations, paths of files, or contents, which are written to
-            OUTPUT/configs when the training starts.
-        options: further options of `graphbench fit`; they follow all configurations, since the file that names a class
-            must precede the options of the class.
+        configs: in order: names of configurations, paths of files, or contents, which are written to OUTPUT/configs
+            when the training starts.
+        options: additional options of `graphbench fit`; they follow all configurations, since the file that names a
+            class must precede the class's options.
         facts: first columns of tables, by default `name`.
         room: folder of such trainings in OUTPUT.
-        place: options of the machine, such as `--trainer.accelerator=gpu`, which a resumed training gets as well.
+        place: options for the machine, such as `--trainer.accelerator=gpu`, which a resumed training also gets.
         tested: whether to score the test split after the training.
 
     Examples:
@@ -102,7 +102,7 @@ class Training:
         return [*words, *self.options, *self.place, f"--seed_everything={self.seed}"]
 
     def run(self, output: Path, begin: Callable[[], None] | None = None) -> dict[str, Any]:
-        """Train, and test if `tested`, unless finished, resuming an earlier call.
+        """Train, and test if `tested`, resuming an earlier call; do nothing if finished.
 
         Args:
             output: folder of the experiment.
@@ -118,11 +118,11 @@ class Training:
         return results(self.folder(output))
 
     def is_finished(self, output: Path) -> bool:
-        """Tell whether it has been trained, and tested if `tested`."""
+        """Return whether it has been trained, and tested if `tested`."""
         return ("test" if self.tested else "val") in results(self.folder(output))
 
     def diverged(self, output: Path) -> str:
-        """Describe the loss or gradient that was not finite and ended it, else ""."""
+        """Describe the non-finite loss or gradient that stopped it, else ""."""
         stored = results(self.folder(output))
         return "" if "test" in stored else str(stored.get("diverged", ""))
 
@@ -142,14 +142,14 @@ class Training:
 
 
 class TrainedElsewhere(CommandFailed):
-    """Error of a training on which another process works.
+    """Error for a training that another process is working on.
 
     Args:
         holder: the process.
     """
 
     def __init__(self, holder: str) -> None:
-        super(CommandFailed, self).__init__(f"{holder} works on it. Give the same command again once it has ended.")
+        super(CommandFailed, self).__init__(f"{holder} works on it. Run the same command again once it has exited.")
         self.holder, self.returncode = holder, 1
 
 
@@ -161,9 +161,9 @@ def train(
     tested: bool = True,
     begin: Callable[[], None] | None = None,
 ) -> None:
-    """Train and test, unless finished, resuming from the last checkpoint if there is one.
+    """Train and test from the last checkpoint if there is one; do nothing if finished.
 
-    Of several processes with the same training one runs its commands.
+    Only one of several processes with the same training runs its commands.
 
     Args:
         folder: of the run.
@@ -175,10 +175,10 @@ def train(
 
     Raises:
         CommandFailed: a command failed.
-        TrainedElsewhere: another process works on it.
+        TrainedElsewhere: another process is working on it.
     """
     run = command or graphbench
-    # `fit` ends by writing the key `val`, and `test` the key `test`.
+    # `fit` finally writes the key `val`, and `test` the key `test`.
     ends = {"val", "test"} if tested else {"val"}
     if ends <= results(folder).keys():
         return
@@ -197,13 +197,13 @@ def train(
     except InUse as error:
         raise TrainedElsewhere(error.holder) from None
     except CommandFailed as error:
-        if (holder := holder_of(folder)) is not None:  # the command of a call that was killed, for example
+        if (holder := holder_of(folder)) is not None:  # for example the command of a killed call
             raise TrainedElsewhere(holder) from error
         raise
 
 
 def results(folder: Path) -> dict[str, Any]:
-    """Read the scores of a run (`results.json`), empty before its training is finished."""
+    """Read the scores of a run (`results.json`), empty until its training is finished."""
     return RunFolder(folder).read_results()
 
 
@@ -212,7 +212,7 @@ def provenance(folder: Path) -> dict[str, Any]:
     path, stored = RunFolder(folder).environment, results(folder)
     environment = load_json(path) if path.is_file() else {}
     packages = environment.get("packages", {})
-    # A run that went on with other code has a commit for each part.
+    # A run resumed with other code has a commit for each part.
     parts = [environment, *environment.get("continued", ())]
     processor = f"{environment['processor']}, {environment['torch_threads']} threads" if environment else ""
     return {
@@ -233,12 +233,12 @@ def finished_seeds(output: Path, training: Training) -> list[int]:
 
 
 def read_csv(path: Path) -> list[dict[str, str]]:
-    """Read the rows of a table as text, up to a torn row; none without a file."""
+    """Read the rows of a table as text, up to an incomplete row; none without a file."""
     return load_table(path).as_dicts()
 
 
 def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Replace a table atomically, with the keys of the first row as header; without rows nothing is written.
+    """Replace a table atomically, with the keys of the first row as header; write nothing without rows.
 
     Raises:
         ValueError: a row has a key that the first one lacks.
@@ -248,9 +248,9 @@ def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def write_settled(state: Callable[[], object], write: Callable[[], _Result]) -> _Result:
-    """Write a table of `state()`, and again if another process has changed the state meanwhile.
+    """Write a table of `state()`, and again if another process changed the state in the meantime.
 
-    Else the slower of two processes would leave the table of an earlier state.
+    Otherwise the slower of two processes would leave the table of an earlier state.
     """
     now = state()
     while True:
@@ -268,7 +268,7 @@ def assign(content: dict[str, Any], assignment: str) -> None:
         assignment: the text.
 
     Raises:
-        BadInput: there is no `=`, or a part of the name stands for a value.
+        BadInput: there is no `=`, or a part of the name refers to a value.
     """
     path, sign, value = assignment.partition("=")
     if not sign:
@@ -277,5 +277,5 @@ def assign(content: dict[str, Any], assignment: str) -> None:
     for parent in parents:
         content = content.setdefault(parent, {})
         if not isinstance(content, dict):
-            raise BadInput(f"--set {assignment}: {parent} is {content!r} in this configuration and holds no options.")
+            raise BadInput(f"--set {assignment}: {parent} is {content!r} in this configuration and has no options.")
     content[last] = yaml.safe_load(value)

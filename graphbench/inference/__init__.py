@@ -1,4 +1,4 @@
-"""Answers of a trained model for new inputs: predictions, representations, and where both are unsure.
+"""Apply trained models to new inputs: predictions, representations, and their uncertainty.
 
 Public names are listed in `__init__.pyi` and loaded on first use.
 """

@@ -1,4 +1,4 @@
-"""Answers of a model for the rows of an input, and the table that they become."""
+"""Answers of a model for the rows of an input, and their table."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from graphbench.contracts.table import EDGE, ENDS
 from graphbench.errors import BadInput
 from graphbench.inference.columns import NODE, NODE_NAME, OUTSIDE, PROBLEM, beside
 
-#: Columns of values `[rows, width]`, of which those that are present `[rows]` were answered.
+#: Function from values `[rows, width]` to columns; rows `[rows]` that are present were answered.
 Columns = Callable[[np.ndarray, np.ndarray], dict[str, Any]]
 
 
@@ -24,11 +24,11 @@ class Answers:
     """Values for some rows of an input.
 
     Args:
-        values: of one answered row after the other `[sum(counts), width]`.
+        values: of the answered rows one after another `[sum(counts), width]`.
         rows: number of each answered row, ascending `[answered]`.
-        counts: how many values it has: one, or one for each of its nodes or edges `[answered]`.
+        counts: number of values of each: one, or one for each of its nodes or edges `[answered]`.
         problems: row -> why it has no answer; every row is here or in `rows`.
-        remarks: what of every row training never had, "" where nothing; None where nobody knows.
+        remarks: what of each row did not occur in training, "" for nothing; None if unknown.
 
     Examples:
         >>> answers = Answers(np.array([[1.0], [2.0]]), [0, 2], np.array([1, 1]), {1: "torn"})
@@ -43,7 +43,7 @@ class Answers:
     remarks: list[str] | None = None
 
     def only(self, rows: Sequence[int]) -> Answers:
-        """Those of some of the answered rows; the others keep neither values nor a problem."""
+        """Return those of some answered rows; the others keep neither values nor a problem."""
         wanted = set(rows)
         mask = np.array([row in wanted for row in self.rows], dtype=bool)
         values = self.values[np.repeat(mask, self.counts)]
@@ -60,12 +60,12 @@ def agreed(members: Sequence[Answers]) -> tuple[np.ndarray, Answers]:
     Raises:
         BadInput: the models see different numbers of nodes in a row.
     """
-    # Reversed, so that of several reasons for one row the first model's stays.
+    # Reversed, so that the first model's reason is kept if a row has several.
     problems = {row: why for one in reversed(members) for row, why in one.problems.items()}
     rows = [row for row in members[0].rows if row not in problems]
     common = [one.only(rows) for one in members]
     if any(not np.array_equal(one.counts, common[0].counts) for one in common):
-        raise BadInput("The models of this ensemble make graphs of different sizes from the same row.")
+        raise BadInput("The models of this ensemble create graphs of different sizes from the same row.")
     remarks = [one.remarks for one in members if one.remarks is not None]
     merged = [_together(texts) for texts in zip(*remarks, strict=True)]
     joined = Answers(common[0].values, rows, common[0].counts, problems, merged if remarks else None)
@@ -73,18 +73,18 @@ def agreed(members: Sequence[Answers]) -> tuple[np.ndarray, Answers]:
 
 
 def _together(texts: Sequence[str]) -> str:
-    """Merge the notes of several models on what was unlike their training, each once."""
+    """Merge several models' remarks on differences from their training, each once."""
     return "; ".join(dict.fromkeys(part for text in texts for part in text.split("; ") if part))
 
 
 def answer_table(part: InputPart, answers: Answers, columns: Columns, level: Level) -> pd.DataFrame:
     """Return the input's rows with their answers: a row each, or one for each of a row's nodes or edges.
 
-    `columns` makes columns of values about graphs, nodes or edges; a row without an answer stays one row. The index of
-    the table is the number of the row within the part, as pandas has it of lists that `explode` takes apart.
+    `columns` creates columns from values of graphs, nodes or edges; a row without an answer stays one row. The index of
+    the table is the number of the row within the part, as after `explode` in pandas.
     """
     frame = part.frame.reset_index(drop=True)
-    # A row without an answer stays, once, and says why.
+    # A row without an answer appears once, with the reason.
     counts = np.ones(len(frame), dtype=np.int64)
     counts[answers.rows] = answers.counts
     source = np.repeat(np.arange(len(frame)), counts)
@@ -112,9 +112,9 @@ def answer_table(part: InputPart, answers: Answers, columns: Columns, level: Lev
 
 
 def _ends(part: InputPart, answers: Answers, present: np.ndarray) -> dict[str, Any]:
-    """Both ends of each edge of the answered rows, by their numbers and, where the input has some, by their names."""
+    """Return both ends of each edge of the answered rows, by number and, if the input has them, by name."""
     graph_of = {row: graph for graph, row in enumerate(part.rows)}
-    ptr, edges = part.table.ptr[EDGE].tolist(), part.table.columns.get("edge_index")  # none where no graph is usable
+    ptr, edges = part.table.ptr[EDGE].tolist(), part.table.columns.get("edge_index")  # none if no graph is usable
     edges_of_rows = (
         [] if edges is None else [edges[ptr[graph_of[row]] : ptr[graph_of[row] + 1]].numpy() for row in answers.rows]
     )

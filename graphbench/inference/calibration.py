@@ -1,9 +1,9 @@
-"""Probabilities that are shares: one temperature for all logits, fitted on the validation split.
+"""Calibrate probabilities with one temperature for all logits, fitted on the validation split.
 
-A model with the logits z says `softmax(z / T)`. T minimises the negative log-likelihood of the validation rows (Guo,
+A model with logits z predicts `softmax(z / T)`. T minimises the negative log-likelihood of the validation rows (Guo,
 Pleiss, Sun & Weinberger, "On calibration of modern neural networks", ICML 2017, section 4.2); the order of the classes
-stays. With the log-probabilities `l = log softmax(z)` in place of z the result is the same, since they differ by a
-constant, so that the mean of several models' probabilities gets a temperature, too. A yes-or-no label has the classes
+is unchanged. With the log-probabilities `l = log softmax(z)` instead of z the result is the same, since they differ by
+a constant, so the mean of several models' probabilities can also get a temperature. A yes-or-no label has the classes
 no and yes; all labels share T.
 """
 
@@ -21,16 +21,16 @@ from graphbench.contracts import BenchmarkSpec
 from graphbench.errors import BadInput
 from graphbench.training.tasks.metrics import calibration_error
 
-#: Bounds of 1 / T. Beyond them probabilities are equal, or all but one are zero.
+#: Bounds of 1 / T. Beyond them probabilities are equal, or all except one are zero.
 _SHARPEST, _FLATTEST = 1e3, 1e-3
-#: Parts of the rows, each of which tries the temperature of the others.
+#: Number of parts of the rows; each tests the temperature of the others.
 _FOLDS = 5
 
 
 def log_probabilities(outputs: np.ndarray, spec: BenchmarkSpec) -> np.ndarray:
-    """Log-probabilities of logits in float64: `[rows, C]` of classes, `[rows, T, 2]` (no and yes) of labels.
+    """Return log-probabilities of logits in float64: `[rows, C]` for classes, `[rows, T, 2]` (no and yes) for labels.
 
-    Logits are `[rows, C]`, of two classes `[rows, 1]`, of labels `[rows, T]`.
+    Logits are `[rows, C]`, for two classes `[rows, 1]`, for labels `[rows, T]`.
     """
     logits = outputs.astype(np.float64)
     if spec.num_classes is None or spec.num_classes == 2:
@@ -41,12 +41,12 @@ def log_probabilities(outputs: np.ndarray, spec: BenchmarkSpec) -> np.ndarray:
 
 
 def pooled(members: np.ndarray) -> np.ndarray:
-    """Logarithm of the mean of several models' probabilities, out of their logarithms `[members, ...]`."""
+    """Return the logarithm of the mean of several models' probabilities from their logarithms `[members, ...]`."""
     return np.asarray(logsumexp(members, 0)) - math.log(len(members))
 
 
 def predicted_values(log_probability: np.ndarray) -> np.ndarray:
-    """Probabilities as tasks predict them: `[rows, C]` of classes; of labels that of yes `[rows, T]`."""
+    """Return probabilities as tasks predict them: `[rows, C]` for classes; for labels, that of yes `[rows, T]`."""
     values = np.exp(log_probability)
     return values if values.ndim == 2 else values[..., 1]
 
@@ -54,8 +54,8 @@ def predicted_values(log_probability: np.ndarray) -> np.ndarray:
 def known_choices(log_probability: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the (log-)probabilities `[n, choices]` of the rows or labels whose truth is known, and the truth `[n]`.
 
-    Probabilities are `[rows, C]` with classes `[rows, 1]`, negative where unknown, or `[rows, T, 2]` with labels
-    `[rows, T]`, NaN where unknown.
+    Probabilities are `[rows, C]` with classes `[rows, 1]`, negative if unknown, or `[rows, T, 2]` with labels `[rows,
+    T]`, NaN if unknown.
     """
     truth = targets[:, 0] if log_probability.ndim == 2 else targets
     mask = truth.astype(np.float64) >= 0  # NaN is not
@@ -64,15 +64,15 @@ def known_choices(log_probability: np.ndarray, targets: np.ndarray) -> tuple[np.
 
 @dataclass(frozen=True)
 class Temperature:
-    """A temperature, and what it does to the rows it was fitted on.
+    """A temperature, and its effect on the rows it was fitted on.
 
     Args:
         value: T.
-        rows: validation rows, or known labels, that it rests on.
+        rows: validation rows, or known labels, that it is based on.
         loss: their negative log-likelihood before and after.
         error: their expected calibration error before and after.
-        held_out: negative log-likelihood before and after of rows that the temperature was not fitted on: each fifth
-            of the rows by the temperature of the others. None where some of them define no temperature.
+        held_out: negative log-likelihood before and after on rows that the temperature was not fitted on: each fifth of
+            the rows with the temperature of the others. None if some of them define no temperature.
     """
 
     value: float
@@ -83,9 +83,9 @@ class Temperature:
 
     @property
     def caution(self) -> str:
-        """Say why not to trust the temperature; "" where rows that it was not fitted on gain by it."""
+        """Return why not to trust the temperature; "" if it improves rows that it was not fitted on."""
         if self.held_out is None:
-            return f"{self.rows} rows are too few to try it on rows that it was not fitted on"
+            return f"{self.rows} rows are too few to test it on rows that it was not fitted on"
         before, after = self.held_out
         if after < before:
             return ""
@@ -99,8 +99,8 @@ class Temperature:
         """Fit the most likely temperature of validation rows; see `known_choices` for the arguments.
 
         Raises:
-            BadInput: no target is known, every row is predicted right, or predictions are no better than chance, so
-                that no temperature is most likely.
+            BadInput: no target is known, every row is predicted correctly, or predictions are no better than chance, so
+                there is no most likely temperature.
         """
         values, truth = known_choices(log_probability, targets)
         if not len(truth):
@@ -112,13 +112,13 @@ class Temperature:
         return cls(1 / inverse, len(truth), loss, error, _held_out(values, truth))
 
     def applied(self, log_probability: np.ndarray) -> np.ndarray:
-        """Log-probabilities at this temperature."""
+        """Return log-probabilities at this temperature."""
         return _sharpened(log_probability, 1 / self.value)
 
 
 def _held_out(log_probability: np.ndarray, truth: np.ndarray) -> tuple[float, float] | None:
     """See `Temperature.held_out`."""
-    # Shuffled: a file may be sorted by class, and a part without one defines no temperature.
+    # Shuffled: a file may be sorted by class, and a part with a missing class defines no temperature.
     fold = np.random.default_rng(0).permutation(len(truth)) % _FOLDS
     sums = np.zeros(2)
     for number in range(_FOLDS):
@@ -140,23 +140,23 @@ def _sharpened(log_probability: np.ndarray, inverse: float) -> np.ndarray:
 
 
 def _loss(log_probability: np.ndarray, truth: np.ndarray) -> float:
-    """Mean negative log-likelihood."""
+    """Return the mean negative log-likelihood."""
     return float(-np.take_along_axis(log_probability, truth[:, None], 1).mean())
 
 
 def _most_likely(log_probability: np.ndarray, truth: np.ndarray) -> float:
-    """Find the 1 / T at which the loss has the slope 0.
+    """Find the 1 / T at which the slope of the loss is 0.
 
-    The loss is convex in b = 1 / T with the slope `mean(sum_k p_k(b) l_k - l_true)`, which never falls.
+    The loss is convex in b = 1 / T with the slope `mean(sum_k p_k(b) l_k - l_true)`, which never decreases.
     """
-    finite = np.maximum(log_probability, np.finfo(np.float64).min / 1e6)  # 0 times -inf is no number
+    finite = np.maximum(log_probability, np.finfo(np.float64).min / 1e6)  # 0 times -inf is NaN
     of_truth = np.take_along_axis(finite, truth[:, None], 1)[:, 0]
 
     def slope(inverse: float) -> float:
         weights = np.exp(log_softmax(finite * inverse, -1))
         return float(((weights * finite).sum(-1) - of_truth).mean())
 
-    # The slope never falls: with one sign at both ends there is no root between them.
+    # The slope never decreases: with the same sign at both ends there is no root in between.
     if slope(_FLATTEST) >= 0:
         raise BadInput(
             "--calibrate: the predictions for the validation split are no better than chance, which no temperature can "
@@ -164,15 +164,15 @@ def _most_likely(log_probability: np.ndarray, truth: np.ndarray) -> float:
         )
     if slope(_SHARPEST) <= 1e-12:  # rounding
         raise BadInput(
-            "--calibrate: every row of the validation split is predicted right, so that no temperature is too small. "
+            "--calibrate: every row of the validation split is predicted correctly, so no temperature is too small. "
             "Calibrate on a larger validation split."
         )
-    # Over the logarithm, since temperatures differ by factors.
+    # In the logarithm, since temperatures differ by factors.
     return float(np.exp(brentq(lambda power: slope(math.exp(power)), math.log(_FLATTEST), math.log(_SHARPEST))))
 
 
 def _error(log_probability: np.ndarray, truth: np.ndarray, labels: bool) -> float:
-    """Compute the expected calibration error: of the predicted class, or for labels of yes."""
+    """Compute the expected calibration error: of the predicted class, or of yes for labels."""
     probabilities, target = torch.from_numpy(np.exp(log_probability)), torch.from_numpy(truth)
     if labels:
         return float(calibration_error(probabilities[:, 1], target == 1))

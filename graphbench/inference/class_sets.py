@@ -1,12 +1,12 @@
-"""Sets of classes that hold the true one with a stated probability: split-conformal prediction of classifications.
+"""Sets of classes that contain the true one with a stated probability: split-conformal classification.
 
 The score of a validation row is `s_i = 1 - p_i`, p_i the probability of its true class, and q the `conformal_rank`-th
 smallest score. The set of a new row has the classes k with `1 - p_k <= q`: LAC, the least ambiguous sets of Sadinle,
-Lei & Wasserman ("Least ambiguous set-valued classifiers with bounded error levels", JASA 2019). It holds the true class
-with the coverage of `intervals`, over all rows together. With a q for each class, out of the rows of that class alone,
-it does so in each class (label-conditional: Vovk, Gammerman & Shafer 2005, section 4.5), also in a rare one.
+Lei & Wasserman ("Least ambiguous set-valued classifiers with bounded error levels", JASA 2019). It contains the true
+class with the coverage of `intervals`, over all rows together. With a q for each class, from the rows of that class
+only, it does so in each class (label-conditional: Vovk, Gammerman & Shafer 2005, section 4.5), even in a rare one.
 
-A set may have no class: no one is as probable there as the true one usually is.
+A set may be empty: then no class is as probable as the true one usually is.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ import numpy as np
 from graphbench.inference.calibration import known_choices
 from graphbench.inference.intervals import conformal_quantile
 
-#: Between the names of the classes in a set.
+#: Separator of the names of the classes in a set.
 SEPARATOR = " | "
 
 
 @dataclass(frozen=True)
 class ClassSets:
-    """Sets of classes that hold the true one with a given probability.
+    """Sets of classes that contain the true one with a given probability.
 
     Args:
         coverage: stated probability.
         target: name of the target.
         classes: names of the C classes.
-        thresholds: least probability with which each class is in the set `[C]`.
-        rows: validation rows that each threshold rests on `[C]`.
-        by_class: whether the coverage holds in each class.
+        thresholds: lowest probability at which each class is in the set `[C]`.
+        rows: validation rows behind each threshold `[C]`.
+        by_class: whether the coverage applies to each class.
 
     Examples:
         >>> probabilities = np.array([[0.9, 0.1]] * 8 + [[0.3, 0.7]])
@@ -64,8 +64,8 @@ class ClassSets:
     ) -> ClassSets:
         """Fit the thresholds to `probabilities` and `targets` of rows that the model was not trained on.
 
-        Probabilities are `[n, C]`, targets their classes `[n, 1]`, negative where unknown; `rows` calls them in
-        messages. The other arguments are those of the class.
+        Probabilities are `[n, C]`, targets their classes `[n, 1]`, negative if unknown; `rows` names them in messages.
+        The other arguments are those of the class.
         """
         labelled, truth = known_choices(probabilities.astype(np.float64), targets)
         chosen = np.take_along_axis(labelled, truth[:, None], 1)[:, 0]
@@ -79,11 +79,11 @@ class ClassSets:
 
     def members(self, probabilities: np.ndarray) -> np.ndarray:
         """Return which classes are in the set of each row, bool `[rows, C]`."""
-        # 1 - (1 - p) may round below p, and the row whose score is the quantile belongs to the covered ones
+        # 1 - (1 - p) may round below p, and the row whose score is the quantile must be covered
         return np.asarray(1 - probabilities.astype(np.float64) <= 1 - np.array(self.thresholds) + 1e-12)
 
     def columns(self, probabilities: np.ndarray, spreads: np.ndarray | None = None) -> dict[str, np.ndarray]:
-        """Return `set_<target>` beside probabilities `[rows, C]`: names of classes between bars."""
+        """Return `set_<target>` for probabilities `[rows, C]`: names of classes separated by bars."""
         members = self.members(probabilities)
         texts = [
             SEPARATOR.join(name for name, inside in zip(self.classes, row, strict=True) if inside) for row in members
@@ -91,7 +91,7 @@ class ClassSets:
         return {f"set_{self.target}": np.array(texts, dtype=object)}
 
     def covers(self, probabilities: np.ndarray, targets: np.ndarray, spreads: np.ndarray | None = None) -> np.ndarray:
-        """Return 1 where the true class is in the set, 0 where not, NaN where it is unknown: float64 `[rows, 1]`."""
+        """Return 1 if the true class is in the set, 0 if not, NaN if it is unknown: float64 `[rows, 1]`."""
         truth = targets[:, 0].astype(np.float64)
         mask = truth >= 0
         inside = np.full(len(truth), np.nan)

@@ -1,4 +1,4 @@
-"""From a model's numbers to the columns of a table, beside the rows that were given."""
+"""Convert a model's numbers to columns of a table, next to the given rows."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ Columns = dict[str, np.ndarray | pd.api.extensions.ExtensionArray]
 def prediction_columns(
     data: Benchmark, predictions: np.ndarray, classes: Sequence[str], present: np.ndarray
 ) -> Columns:
-    """Columns by name of predictions `[rows, targets]` or `[rows, classes]`, NaN for rows that are not `present`.
+    """Return columns of predictions `[rows, targets]` or `[rows, classes]`, NaN for rows that are not `present`.
 
     A regression has `prediction_<target>` in the target's unit. A classification has the most probable class in
-    `prediction_<target>`, then `probability_<class>` of each; yes-or-no labels have the more probable answer as 1 or 0
+    `prediction_<target>`, then `probability_<class>` for each; yes-or-no labels have the more probable answer as 1 or 0
     in `prediction_<label>`, then `probability_<label>`.
     """
     targets = data.target_labels()
     columns: Columns = {}
     if data.spec.num_classes is not None:
-        # argmax takes NaN for the largest number.
+        # argmax treats NaN as the largest number.
         best = np.where(present, np.nan_to_num(predictions).argmax(1), 0)
         columns[f"prediction_{targets[0]}"] = _classes(best, classes, present)
         names: Sequence[str] = classes
     elif data.spec.kind == "multilabel":
         for number, name in enumerate(targets):
-            more = (predictions[:, number] > 0.5).astype(np.int64)  # as scores and torchmetrics have it
+            more = (predictions[:, number] > 0.5).astype(np.int64)  # as in scores and torchmetrics
             columns[f"prediction_{name}"] = pd.arrays.IntegerArray(more, ~present)
         names = targets
     else:
@@ -40,9 +40,9 @@ def prediction_columns(
 
 
 def target_columns(data: Benchmark, targets: np.ndarray, classes: Sequence[str]) -> Columns:
-    """Columns `target_<target>` of known answers `[rows, targets]`: numbers, or the names of classes.
+    """Return columns `target_<target>` of known targets `[rows, targets]`: numbers, or the names of classes.
 
-    Unknown are NaN, and negative numbers of classes; those cells are empty.
+    Unknown targets are NaN, or negative class numbers; those cells are empty.
     """
     names = [f"target_{name}" for name in data.target_labels()]
     if data.spec.num_classes is None:
@@ -52,7 +52,7 @@ def target_columns(data: Benchmark, targets: np.ndarray, classes: Sequence[str])
 
 
 def _classes(best: np.ndarray, classes: Sequence[str], present: np.ndarray) -> pd.api.extensions.ExtensionArray:
-    """Names of classes by their numbers; numbers where that is what they are called."""
+    """Return the names of classes by their numbers, as integers if the names are numbers."""
     if list(classes) == [str(number) for number in range(len(classes))]:
         return pd.arrays.IntegerArray(best.astype(np.int64), ~present)
     names = np.array(classes, dtype=object)[best]
@@ -61,7 +61,7 @@ def _classes(best: np.ndarray, classes: Sequence[str], present: np.ndarray) -> p
 
 
 def beside(frame: pd.DataFrame, columns: Columns) -> pd.DataFrame:
-    """Add columns to the rows that were given; all of these are numbered where the input has one of them.
+    """Add columns to the given rows; number all of them if the input already has one of them.
 
     Examples:
         >>> list(beside(pd.DataFrame({"problem": [""]}), {"prediction_y": np.ones(1), "problem": np.array([""])}))
@@ -77,7 +77,7 @@ def beside(frame: pd.DataFrame, columns: Columns) -> pd.DataFrame:
 
 
 def own_name(frame: pd.DataFrame, name: str) -> str | None:
-    """Return the name that `beside` gave a column of the prediction; None where there is none.
+    """Return the name that `beside` gave a column of the prediction; None if there is none.
 
     Examples:
         >>> own_name(pd.DataFrame({"problem": [""], "prediction_y_2": [1], "problem_2": [""]}), PROBLEM)

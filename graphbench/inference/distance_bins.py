@@ -1,15 +1,15 @@
 """Intervals and sets for each range of distances to the training set: Mondrian conformal prediction.
 
-Errors grow with the distance to what a model was trained on, and new rows are often farther from it than validation
-rows. One width for all is then too narrow for those far away. Here each bin of distances has its own (Vovk, Gammerman
-& Shafer 2005, section 4.5; Boström & Johansson, "Mondrian conformal regressors", COPA 2020), so that the coverage holds
-in every bin, whatever share of the new rows falls into it: under a shift of the distances, and not under one of the
+Errors grow with the distance to the training data, and new rows are often farther from it than validation rows. One
+width for all is then too narrow for distant rows. Here each bin of distances has its own width (Vovk, Gammerman &
+Shafer 2005, section 4.5; Boström & Johansson, "Mondrian conformal regressors", COPA 2020), so that the coverage holds
+in every bin, whatever share of the new rows falls into it: under a shift of the distances, but not under a shift of the
 targets at equal distance.
 
-The edges are quantiles of the distances of the validation rows, known without their targets. Of a bin of m rows without
-ties, the row at its upper edge cannot change places with a new row, so that the coverage is at least `c - (1 - c) / m`
-there, and at least c in the last bin, which has no upper edge. New rows beyond the farthest validation row get the last
-bin, and nothing is promised for them.
+The edges are quantiles of the distances of the validation rows, known without their targets. In a bin of m rows without
+ties, the row at its upper edge is not exchangeable with a new row, so the coverage is at least `c - (1 - c) / m` there,
+and at least c in the last bin, which has no upper edge. New rows beyond the farthest validation row use the last bin,
+without any guarantee.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from graphbench.errors import BadInput
 from graphbench.inference.class_sets import ClassSets
 from graphbench.inference.intervals import Intervals
 
-#: Bins at most, and validation rows in each at least.
+#: Maximum number of bins, and minimum number of validation rows in each.
 _MAX_BINS, _MIN_ROWS = 4, 50
 #: Column with the distance of each row.
 DISTANCE = "distance_to_training"
 
 Conformal = Intervals | ClassSets
-#: Fits those of some rows, of a description.
+#: Function that fits intervals or sets to some rows with a description.
 Fit = Callable[[np.ndarray, str], Conformal]
 
 
 def bin_edges(distances: np.ndarray, coverage: Fraction) -> tuple[float, ...]:
-    """Return the largest distance of each bin but the last, for bins of equally many of the validation rows `[n]`.
+    """Return the largest distance of each bin except the last, for bins of equally many validation rows `[n]`.
 
     A bin has at least twice as many rows as its coverage needs, and at least 50.
 
@@ -50,7 +50,7 @@ def bin_edges(distances: np.ndarray, coverage: Fraction) -> tuple[float, ...]:
     bins = min(_MAX_BINS, len(distances) // fewest)
     ordered = np.sort(distances)
     edges = sorted({float(ordered[number * len(ordered) // bins - 1]) for number in range(1, bins)})
-    # Many equal distances leave few beyond them; those join the bin before.
+    # Many equal distances leave few beyond them; those join the previous bin.
     while edges and (distances > edges[-1]).sum() < fewest:
         edges.pop()
     if not edges:
@@ -64,9 +64,9 @@ def bin_edges(distances: np.ndarray, coverage: Fraction) -> tuple[float, ...]:
 
 @dataclass(frozen=True)
 class DistanceBins:
-    """Intervals or sets of each bin of distances to the training set.
+    """Intervals or sets for each bin of distances to the training set.
 
-    `edges` are the largest distance of each bin but the last, ascending.
+    `edges` are the largest distances of each bin except the last, ascending.
 
     Examples:
         >>> near, far = (Intervals(Fraction(9, 10), ("y",), (width,), (99,)) for width in (1.0, 2.0))
@@ -80,9 +80,9 @@ class DistanceBins:
 
     @classmethod
     def fit(cls, coverage: Fraction, distances: np.ndarray, fit: Fit) -> DistanceBins:
-        """Fit one of each bin of the distances of the validation rows `[n]`, with the coverage stated for every bin."""
+        """Fit one for each bin of the distances of validation rows `[n]`, with the coverage stated for every bin."""
         edges = bin_edges(distances, coverage)
-        # A row at an edge belongs to the bin that ends there, which its coverage rests on.
+        # A row at an edge belongs to the bin that ends there; the bin's coverage depends on this.
         place, spans = np.searchsorted(edges, distances), _spans(edges)
         return cls(edges, tuple(fit(place == number, f"the bin of {span}") for number, span in enumerate(spans)))
 
@@ -101,8 +101,8 @@ class DistanceBins:
         return self.bins[0].coverage
 
     def columns(self, values: np.ndarray, spreads: np.ndarray | None, distances: np.ndarray) -> dict[str, np.ndarray]:
-        """Return the columns of each row's own bin, and the distance; arguments as those of `Intervals.columns`."""
-        # Every bin answers every row, and each row takes its own: bins are few.
+        """Return the columns of each row's bin, and the distance; arguments as for `Intervals.columns`."""
+        # Every bin computes every row, and each row uses its own: bins are few.
         each = [one.columns(values, spreads) for one in self.bins]
         place = np.searchsorted(self.edges, distances)
         chosen = {name: np.choose(place, [columns[name] for columns in each]) for name in each[0]}
@@ -111,7 +111,7 @@ class DistanceBins:
     def covers(
         self, values: np.ndarray, targets: np.ndarray, spreads: np.ndarray | None, distances: np.ndarray
     ) -> np.ndarray:
-        """Return as `Intervals.covers`, by each row's own bin."""
+        """Return the same as `Intervals.covers`, using each row's bin."""
         each = np.stack([one.covers(values, targets, spreads) for one in self.bins])
         return np.asarray(each[np.searchsorted(self.edges, distances), np.arange(len(distances))])
 

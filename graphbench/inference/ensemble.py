@@ -1,4 +1,4 @@
-"""Predict by one or several trained models together: mean and spread, intervals, calibrated probabilities."""
+"""Predict with one or several trained models together: mean and spread, intervals, calibrated probabilities."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from graphbench.inference.predictor import (
 )
 
 SPREAD = "spread"
-#: What intervals may depend on -> kinds of tasks.
+#: What intervals may depend on -> supported kinds of tasks.
 INTERVALS_BY = {"distance": ("regression", "classification"), "spread": ("regression",), "class": ("classification",)}
 #: Tasks whose outputs are logits.
 _WITH_LOGITS = ("classification", "multilabel")
@@ -40,7 +40,7 @@ _WITH_LOGITS = ("classification", "multilabel")
 
 @dataclass(frozen=True)
 class _Validation:
-    """Means, spreads and targets of the answered rows of the validation split, and their numbers in it."""
+    """Means, spreads and targets of the predicted rows of the validation split, and their row numbers."""
 
     means: np.ndarray
     spreads: np.ndarray
@@ -51,16 +51,16 @@ class _Validation:
 class Ensemble:
     """Trained models that predict the same targets, such as runs of several seeds.
 
-    Predictions are means of the models' predictions, of probabilities for classes and labels; of targets in log10
-    geometric means. The spread is the standard deviation between the models (n - 1) in the target's unit: how far they
-    disagree, which is no interval for the truth.
+    Predictions are means of the models' predictions, of probabilities for classes and labels; geometric means for
+    targets in log10. The spread is the standard deviation between the models (n - 1) in the target's unit: how far they
+    disagree, which is not an interval for the truth.
 
     Args:
         members: one or several, as `load` returns them.
-        names: what to call them in messages; their numbers if None.
+        names: their names in messages; their numbers if None.
 
     Raises:
-        BadInput: there is none, or they predict different benchmarks, targets or classes.
+        BadInput: there are none, or they predict different benchmarks, targets or classes.
     """
 
     def __init__(self, members: Sequence[Predictor], names: Sequence[str] | None = None) -> None:
@@ -68,7 +68,7 @@ class Ensemble:
         if not members:
             raise BadInput("An ensemble needs at least one model.")
         if wrong := [type(member).__name__ for member in members if not isinstance(member, Predictor)]:
-            raise BadInput(f"An ensemble is made of what `graphbench.load` returns, but got {wrong[0]}.")
+            raise BadInput(f"Members of an ensemble must come from `graphbench.load`, but got {wrong[0]}.")
         self.members = list(members)
         self.names = [f"member {number}" for number in range(len(members))] if names is None else list(names)
         self.first = self.members[0]
@@ -92,23 +92,23 @@ class Ensemble:
     # -- predictions ---------------------------------------------------------------------------------------------
 
     def predict(self, inputs: Any) -> pd.DataFrame:
-        """Predict some inputs as `Predictor.predict`, with `spread_<target>`, or of each class, of several models.
+        """Predict inputs as `Predictor.predict` does; several models add `spread_<target>`, or one for each class.
 
         Raises:
-            BadInput: the benchmark does not take such inputs.
+            BadInput: the benchmark does not accept such inputs.
         """
         sequence = as_sequence(inputs)
         parts = self._for_members([reader.data.read_objects(sequence) for reader in self._readers])
         return join_frames(self.predict_parts(parts, "smiles"), inputs)
 
     def predict_input(self, source: str, column: str | None = None) -> Iterator[pd.DataFrame]:
-        """Predict a file, part by part; models with one input recipe read it once."""
+        """Predict a file, part by part; models with the same input recipe read it once."""
         return self.predict_parts(self.read_input(source, column), column)
 
     def read_input(
         self, source: str, column: str | None = None, wanted: Wanted | None = None
     ) -> Iterator[list[InputPart]]:
-        """Read a file in parts, each as every model reads it; models with one `Benchmark.input_recipe` share theirs.
+        """Read a file in parts, once for each model; models with the same `Benchmark.input_recipe` share a reading.
 
         Arguments and errors are those of `Benchmark.read_chosen`; all graphs are needed if `wanted` is None.
         """
@@ -119,7 +119,7 @@ class Ensemble:
 
     @property
     def readings(self) -> int:
-        """Count how often an input is read: once for all models with one recipe."""
+        """Return how often an input is read: once for all models with the same recipe."""
         return len(self._readers)
 
     def _for_members(self, readings: Sequence[Iterator[InputPart]]) -> Iterator[list[InputPart]]:
@@ -136,7 +136,7 @@ class Ensemble:
             yield answer_table(views[0], answers, columns, self.first.level)
 
     def _distances(self, view: InputPart, answers: Answers, column: str | None) -> np.ndarray:
-        """Return the distances of answered rows to the training set `[rows, 1]`; no column unless intervals need it."""
+        """Return distances of predicted rows to the training set `[rows, 1]`; no column unless intervals need it."""
         if not isinstance(self.intervals, DistanceBins):
             return np.empty((len(answers.values), 0), dtype=answers.values.dtype)
         text_of = dict(zip(view.rows, self.first.data.input_texts(view, column) or (), strict=True))
@@ -145,11 +145,11 @@ class Ensemble:
         return distances[:, None]
 
     def answers(self, views: Sequence[InputPart]) -> tuple[np.ndarray, np.ndarray, Answers]:
-        """Answer a part, given as each model reads it, with every model.
+        """Predict a part, given as each model reads it, with every model.
 
         Returns:
             Means `[values, width]`, predictions first; standard deviations of the predictions (no columns for one
-            model); and the answers of the first model restricted to the rows that all answer.
+            model); and the answers of the first model, restricted to the rows that all models predict.
         """
         values, answers = self._common_answers(views, self.quantity)
         return *self.combine(values), answers
@@ -159,8 +159,8 @@ class Ensemble:
         return agreed([member.answers(view, quantity) for member, view in zip(self.members, views, strict=True)])
 
     def _encode_once(self, views: Sequence[InputPart]) -> Sequence[InputPart]:
-        """Compute encodings that several models need once; a part with a graph that fails is left to each model."""
-        # By the table's identity: models with one recipe share the object, see `readers_of`.
+        """Compute encodings that several models need only once; leave a part with a failing graph to each model."""
+        # By the table's identity: models with the same recipe share the object, see `readers_of`.
         done: dict[tuple[int, Encoding], Encoded] = {}
         tables = [view.table for view in views]
         if len(views) == 1 or not all(map(len, tables)):
@@ -178,7 +178,7 @@ class Ensemble:
 
     @property
     def quantity(self) -> Quantity:
-        """Return the quantity that `combine` takes: logits if there is a temperature, else predictions."""
+        """Return the quantity that `combine` expects: logits if there is a temperature, else predictions."""
         return "prediction" if self.temperature is None else "output"
 
     def combine(self, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -194,7 +194,7 @@ class Ensemble:
             values = np.stack([predicted_values(one) for one in logs])
             means = predicted_values(self.temperature.applied(pooled(logs)))
         if len(values) > 1:
-            # Of predictions alone, without the spreads that each model has learned.
+            # Only of predictions, without the spreads that each model has learned.
             return means, values[..., : self.first.predicted].std(0, ddof=1, dtype=np.float64)
         return means, np.empty((len(means), 0), dtype=means.dtype)
 
@@ -205,7 +205,7 @@ class Ensemble:
     def further_columns(
         self, means: np.ndarray, spreads: np.ndarray, distances: np.ndarray | None = None
     ) -> dict[str, Any]:
-        """Return spreads, and intervals or sets, by name, beside the predictions.
+        """Return spreads, and intervals or sets, by name, to add to the predictions.
 
         Means and spreads are those of `answers`; distances to the training set `[rows]` are read by `DistanceBins`.
         """
@@ -219,10 +219,10 @@ class Ensemble:
         return columns if self.intervals is None else columns | self.intervals.columns(values, spreads)
 
     def covered(self, means: np.ndarray, spreads: np.ndarray, targets: np.ndarray, split: str) -> np.ndarray:
-        """Return which targets of an open split lie in their intervals or sets, for `answers` in its order.
+        """Return which targets of an open split are in their intervals or sets, for `answers` in the split's order.
 
-        Targets `[rows, T]` are NaN or, of classes, negative where unknown. The result `[rows, T]` is 1 where a target
-        is covered, 0 where not, and NaN where it is unknown.
+        Unknown targets `[rows, T]` are NaN, or negative for classes. The result `[rows, T]` is 1 if a target is
+        covered, 0 if not, and NaN if it is unknown.
         """
         assert self.intervals is not None
         values = means[:, : self.first.predicted]
@@ -246,18 +246,18 @@ class Ensemble:
     # -- learned from the validation split -----------------------------------------------------------------------
 
     def add_intervals(self, coverage: str | float, by: Sequence[str] = ()) -> Intervals | ClassSets | DistanceBins:
-        """Give every prediction an interval, or a set of classes, with this coverage, from the validation split.
+        """Add an interval, or a set of classes, with this coverage to every prediction, using the validation split.
 
-        The members' own data must be open, and their validation splits be one. See `intervals` and `class_sets`.
+        The members' data must be open, with the same validation split. See `intervals` and `class_sets`.
 
         Args:
             coverage: stated probability.
-            by: what widths or thresholds depend on: "distance" to the training set (of molecules, see
-                `distance_bins`), "spread" between several models (of regressions), "class" (of classifications).
+            by: what widths or thresholds depend on: "distance" to the training set (for molecules, see
+                `distance_bins`), "spread" between several models (for regressions), "class" (for classifications).
 
         Raises:
-            BadInput: the coverage is none, the task is no regression or classification of graphs, `by` does not fit it,
-                the members validate on different graphs, or on too few.
+            BadInput: the coverage is invalid, the task is not a regression or classification of graphs, `by` does not
+                apply to it, or the members validate on different graphs or too few.
         """
         stated, spec = parse_coverage(coverage), self.first.data.spec
         self._check_intervals(by)
@@ -265,7 +265,7 @@ class Ensemble:
         names = self.first.data.target_labels()
         floors: tuple[float, ...] = ()
         if "spread" in by:
-            # From training: a floor that knew the validation targets would void the promise.
+            # From training: a floor that depends on the validation targets would void the guarantee.
             trained = self.first.data.tables["train"].columns["y"].numpy()
             floors = spread_floors(trained.reshape(len(trained), -1), spec.log10_targets)
 
@@ -277,7 +277,7 @@ class Ensemble:
             return Intervals.fit(stated, values, targets, names, spec.log10_targets, spreads, floors, rows)
 
         if "distance" in by:
-            # Distances are to the first member's training set, so the others must have been trained on it.
+            # Distances are to the first member's training set, so the others must share it.
             self.require_one_split("train", "--interval-by distance")
             self.intervals = DistanceBins.fit(stated, self.split_distances("val")[seen.rows], fit)
         else:
@@ -285,7 +285,7 @@ class Ensemble:
         return self.intervals
 
     def _answer_validation(self, option: str) -> _Validation:
-        """Answer the validation split, for an option that learns from it."""
+        """Predict the validation split, for an option that learns from it."""
         parts, start = [], 0
         for views in self._validation(option):
             means, spreads, answers = self.answers(views)
@@ -296,7 +296,7 @@ class Ensemble:
         return _Validation(*map(np.concatenate, zip(*parts, strict=True)))
 
     def _check_intervals(self, by: Sequence[str]) -> None:
-        """Refuse intervals that the task or the models cannot have."""
+        """Refuse intervals that the task or the models do not support."""
         spec = self.first.data.spec
         kinds = ("regression", "classification")
         if spec.level != "graph" or spec.kind not in kinds:
@@ -315,13 +315,13 @@ class Ensemble:
             raise BadInput("--interval-by spread: one model has no spread. Name several runs (--run R1 R2 R3).")
 
     def calibrate(self) -> Temperature:
-        """Calibrate probabilities by one temperature for the mean of the members' probabilities.
+        """Calibrate probabilities with one temperature for the mean of the members' probabilities.
 
-        The members' own data must be open, and their validation splits be one.
+        The members' data must be open, with the same validation split.
 
         Raises:
-            BadInput: the task has no probabilities, the members validate on different graphs, or these allow no
-                temperature, see `Temperature.fit`.
+            BadInput: the task has no probabilities, the members validate on different graphs, or no temperature can be
+                fitted to them, see `Temperature.fit`.
         """
         spec = self.first.data.spec
         if spec.kind not in _WITH_LOGITS:
@@ -335,7 +335,7 @@ class Ensemble:
         return self.temperature
 
     def _validation(self, option: str) -> Iterator[list[InputPart]]:
-        """Return the parts of the validation split, for an option that needs one for all members."""
+        """Return the parts of the validation split, for an option that needs all members to share it."""
         for member, name in zip(self.members, self.names, strict=True):
             if "val" not in getattr(member.data, "tables", {}):
                 raise BadInput(f"{option}: the data of {name} are not open; call setup() of its `data` first.")
@@ -347,17 +347,17 @@ class Ensemble:
         return side_by_side([parts_of_split(member.data, split) for member in self.members])
 
     def require_one_split(self, split: str, purpose: str) -> None:
-        """Refuse members whose open data have different graphs in a split, which `purpose` needs.
+        """Refuse members whose open data have different graphs in a split that `purpose` needs.
 
         Raises:
-            BadInput: names two that differ.
+            BadInput: two differ; the message names them.
         """
         contents = [member.data.fingerprint().get("splits", {}).get(split) for member in self.members]
         for name, content in zip(self.names, contents, strict=True):
             if content != contents[0] or (content is None and len(contents) > 1):
                 raise BadInput(
                     f"{purpose} of several runs needs one {split} split, whose graphs none of them was trained on: "
-                    f"that of {name} is another than that of {self.names[0]}."
+                    f"that of {name} differs from that of {self.names[0]}."
                 )
 
 

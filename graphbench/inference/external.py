@@ -1,4 +1,4 @@
-"""Scores of a trained model on a labelled file that none of its splits came from."""
+"""Score a trained model on a labelled file outside of its splits."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ class ExternalResult:
 
     Args:
         rows: of the file.
-        scored: rows (of node tasks: nodes) with a label and a prediction.
+        scored: rows (nodes for node tasks) with a label and a prediction.
         unlabelled: rows (or nodes) with a prediction and no label.
         failed: rows that cannot be scored.
-        in_training: scored rows that equal a training graph; None where nobody can tell.
+        in_training: scored rows that equal a training graph; None if unknown.
         scores: metric -> value.
         undefined: metric -> why it has no value.
-        baselines: name -> metric -> value, of models fitted on the training part.
+        baselines: name -> metric -> value, for models fitted on the training part.
     """
 
     rows: int = 0
@@ -54,8 +54,8 @@ class ExternalScores:
         predictor: the model.
         source: the input, for messages.
         column: of the input, as for `Benchmark.read_labelled`.
-        skip: leave rows out that cannot be scored, in place of an error.
-        opened: the benchmark's own data are open, so that its training part can be looked at.
+        skip: skip rows that cannot be scored instead of raising an error.
+        opened: whether the benchmark's data are open, so that its training part can be compared.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class ExternalScores:
         self._texts: list[str] | None = []
 
     def frames(self) -> Iterator[pd.DataFrame]:
-        """Yield what `predict --input` writes of each part, with `target_NAME` and, where known, `in_training`.
+        """Yield what `predict --input` writes for each part, with `target_NAME` and, if known, `in_training`.
 
         Raises:
             BadInput: the input cannot be read or lacks a target; a row cannot be scored, unless such rows are skipped;
@@ -109,7 +109,7 @@ class ExternalScores:
         more = len(answers.problems) - len(named)
         raise BadInput(
             f"--input {self.source}: rows cannot be scored: {listed}{f'; and {more:,} more' if more else ''}. Correct "
-            "them, or leave them out with --on-error skip."
+            "them, or skip them with --on-error skip."
         )
 
     def _frame(self, part: InputPart, answers: Answers) -> pd.DataFrame:
@@ -117,7 +117,7 @@ class ExternalScores:
         targets = self._targets_of(part, answers)
         mask = ~np.isnan(targets).all(1)
         seen = self._note(part, answers, targets, mask)
-        # One array for both, so that rows stay together; answers get their own type back when shown.
+        # One array for both, so that rows stay together; answers get their own type back for display.
         kind, beside = answers.values.dtype, targets if seen is None else np.column_stack([targets, seen])
         answers.values = np.concatenate([answers.values, beside], 1)
 
@@ -132,17 +132,17 @@ class ExternalScores:
         return answer_table(part, answers, columns, self.predictor.level)
 
     def _targets_of(self, part: InputPart, answers: Answers) -> np.ndarray:
-        """Targets of the answered rows (or of their nodes), NaN where there is none: float64 `[values, T]`."""
+        """Return targets of the answered rows (or of their nodes), NaN if there is none: float64 `[values, T]`."""
         spec = self.predictor.data.spec
         width = 1 if spec.num_classes is not None else spec.num_targets
         if "y" not in part.table.columns:
             return np.full((len(answers.values), width), np.nan)
         y = targets_of(part, answers, self.predictor.level).astype(np.float64)
-        # Classes are integers in tables, negative where unknown.
+        # Classes are integers in tables, negative if unknown.
         return np.where(y < 0, np.nan, y) if spec.num_classes is not None else y
 
     def _note(self, part: InputPart, answers: Answers, targets: np.ndarray, mask: np.ndarray) -> np.ndarray | None:
-        """Keep what is scored; returns which of the values are of training graphs, None where nobody can tell."""
+        """Store what is scored; return which of the values are from training graphs, None if unknown."""
         result, data = self.result, self.predictor.data
         result.rows += len(part.frame)
         result.failed += len(answers.problems)

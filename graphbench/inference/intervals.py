@@ -1,20 +1,20 @@
-"""Prediction intervals with a stated coverage: split-conformal prediction of regressions.
+"""Prediction intervals with a stated coverage: split-conformal regression.
 
 For the n rows of the validation split the scores are `s_i = |y_i - f(x_i)|`, and q is the k-th smallest of them with
-`k = ceil((n + 1) c)`. Where a new row and the validation rows are exchangeable and the model saw none of them, its
-truth lies in `[f(x) - q, f(x) + q]` with a probability of at least c, and of at most `c + 1 / (n + 1)` where no two
-scores are equal, whatever the model and the distribution (Vovk, Gammerman & Shafer, "Algorithmic learning in a random
-world", 2005; Lei et al., "Distribution-free predictive inference for regression", JASA 2018, theorem 2.2).
+`k = ceil((n + 1) c)`. If a new row and the validation rows are exchangeable and the model saw none of them, the truth
+is in `[f(x) - q, f(x) + q]` with a probability of at least c, and of at most `c + 1 / (n + 1)` if no two scores are
+equal, whatever the model and the distribution (Vovk, Gammerman & Shafer, "Algorithmic learning in a random world",
+2005; Lei et al., "Distribution-free predictive inference for regression", JASA 2018, theorem 2.2).
 
-Several models disagree by a spread u, and intervals may follow it: the scores are then `s_i = |y_i - f(x_i)| /
+Several models disagree by a spread u, and intervals may depend on it: the scores are then `s_i = |y_i - f(x_i)| /
 (u(x_i) + b)` and the interval is `[f(x) - q (u(x) + b), f(x) + q (u(x) + b)]` (Papadopoulos, Gammerman & Vovk,
 "Normalized nonconformity measures for regression conformal prediction", 2008). The floor b is a tenth of the standard
-deviation of the training targets: without one, an accidental agreement would be an interval of no width. The promise is
-the same for any u and b that know nothing of the validation targets.
+deviation of the training targets: without one, an accidental agreement would give an interval of width 0. The guarantee
+is the same for any u and b that do not depend on the validation targets.
 
-Of a target in log10 the scores are those of the logarithms, and the interval is `[f(x) / 10^q, f(x) 10^q]`. Rows whose
-target is a bound have no score and are left out; a new row whose target is beyond the bound is not exchangeable with
-the others.
+For a target in log10 the scores are those of the logarithms, and the interval is `[f(x) / 10^q, f(x) 10^q]`. Rows whose
+target is a bound have no score and are skipped; a new row whose target is beyond the bound is not exchangeable with the
+others.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from graphbench.errors import BadInput
 
 
 def parse_coverage(text: str | float) -> Fraction:
-    """Parse a coverage as the decimal number that was written, so that no rank is off by rounding; refuse others.
+    """Parse a coverage as the decimal number that was written, so that rounding cannot change a rank; refuse others.
 
     Examples:
         >>> parse_coverage("0.9"), parse_coverage(0.55)
@@ -50,7 +50,7 @@ def parse_coverage(text: str | float) -> Fraction:
 def conformal_rank(rows: int, coverage: Fraction) -> int:
     """Return the rank, from the smallest of n scores, that bounds a new one with this probability: `ceil((n + 1) c)`.
 
-    It exceeds n where n scores are too few.
+    It exceeds n if n scores are too few.
 
     Examples:
         >>> conformal_rank(99, Fraction(9, 10)), conformal_rank(8, Fraction(9, 10))
@@ -62,9 +62,9 @@ def conformal_rank(rows: int, coverage: Fraction) -> int:
 def conformal_quantile(
     scores: np.ndarray, coverage: Fraction, target: str, rows: str = "the validation split"
 ) -> float:
-    """Return the score of `conformal_rank` among those that are no NaN.
+    """Return the score at `conformal_rank` among those that are not NaN.
 
-    Scores `[n]` are of `rows` that no model was trained on, the coverage is that of a new one.
+    Scores `[n]` are from `rows` that no model was trained on; the coverage is that of a new row.
 
     Examples:
         >>> conformal_quantile(np.array([3.0, 1.0, np.nan, 2.0]), Fraction(1, 2), "energy")
@@ -74,7 +74,7 @@ def conformal_quantile(
     rank, count = conformal_rank(len(present), coverage), len(present)
     if rank <= count:
         return float(present[rank - 1])
-    # (n + 1) c <= n, solved for n; the coverage that is named is rounded down, so that it is one that n allows.
+    # (n + 1) c <= n, solved for n; the message rounds the coverage down, so that n allows it.
     least = math.ceil(coverage / (1 - coverage))
     most = f"; {count} rows allow at most {math.floor(1e4 * count / (count + 1)) / 1e4:g}." if count else "."
     raise BadInput(
@@ -84,7 +84,7 @@ def conformal_quantile(
 
 
 def spread_floors(targets: np.ndarray, logged: Sequence[bool] = ()) -> tuple[float, ...]:
-    """Return a tenth of the standard deviation of training targets `[n, T]`, of their logarithms where `logged`.
+    """Return a tenth of the standard deviation of training targets `[n, T]`, of their logarithms if `logged`.
 
     Examples:
         >>> spread_floors(np.array([[0.0, 1.0], [20.0, np.nan]]))
@@ -95,15 +95,15 @@ def spread_floors(targets: np.ndarray, logged: Sequence[bool] = ()) -> tuple[flo
 
 @dataclass(frozen=True)
 class Intervals:
-    """Intervals around predictions that hold the truth with a given probability.
+    """Intervals around predictions that contain the truth with a given probability.
 
     Args:
-        coverage: stated probability, for each target by itself.
+        coverage: stated probability, for each target separately.
         names: of the targets.
-        half_widths: of each target, in its unit, or of its decimal logarithm where that is trained on.
-        rows: validation rows that each of them rests on.
-        logged: which targets are trained on in log10; empty where none is.
-        floors: of each target, added to the spread that widths are multiples of; empty where they follow no spread.
+        half_widths: of each target, in its unit, or of its decimal logarithm if trained on that.
+        rows: validation rows behind each of them.
+        logged: which targets are trained on in log10; empty if none is.
+        floors: of each target, added to the spread that widths are multiples of; empty if they use no spread.
 
     Examples:
         >>> errors = np.arange(1.0, 20.0)[:, None]
@@ -132,9 +132,9 @@ class Intervals:
     ) -> Intervals:
         """Fit the widths to the errors of `predictions` of rows that the model was not trained on.
 
-        Predictions, targets (NaN where unknown) and `spreads` of the predictions, in the unit of the target, are
-        `[n, T]`; spreads are read where there are `floors`, and `rows` calls the rows in messages. The other arguments
-        are those of the class.
+        Predictions, targets (NaN if unknown) and `spreads` of the predictions, in the unit of the target, are `[n, T]`;
+        spreads are used if there are `floors`, and `rows` names the rows in messages. The other arguments are those of
+        the class.
         """
         centre, widths = to_log10(predictions.astype(np.float64), logged), []
         scores = np.abs(to_log10(targets.astype(np.float64), logged) - centre)
@@ -151,7 +151,7 @@ class Intervals:
         return from_log10(centre - width, self.logged), from_log10(centre + width, self.logged)
 
     def columns(self, predictions: np.ndarray, spreads: np.ndarray | None = None) -> dict[str, np.ndarray]:
-        """Return `<target>_low` and `<target>_high` beside predictions `[rows, T]`; NaN where there is none."""
+        """Return `<target>_low` and `<target>_high` for predictions `[rows, T]`; NaN if there is none."""
         low, high = self.bounds(predictions, spreads)
         columns: dict[str, np.ndarray] = {}
         for number, name in enumerate(self.names):
@@ -159,7 +159,7 @@ class Intervals:
         return columns
 
     def covers(self, predictions: np.ndarray, targets: np.ndarray, spreads: np.ndarray | None = None) -> np.ndarray:
-        """Return 1 where a target lies in its interval, 0 where not, NaN where it is unknown: float64 `[rows, T]`."""
+        """Return 1 if a target is in its interval, 0 if not, NaN if it is unknown: float64 `[rows, T]`."""
         low, high = self.bounds(predictions, spreads)
         truth = targets.astype(np.float64)
         return np.where(np.isnan(truth), np.nan, (low <= truth) & (truth <= high))
@@ -202,7 +202,7 @@ def _scales(
 ) -> np.ndarray:
     """Return what a width is a multiple of `[rows, T]`; 1 without floors.
 
-    The spread of a target in log10 is taken relative to its prediction: `log10(1 + spread / prediction)`.
+    The spread of a target in log10 is relative to its prediction: `log10(1 + spread / prediction)`.
     """
     if not len(floors):
         return np.ones((1, 1))

@@ -1,4 +1,4 @@
-"""A trained model out of the folder of its run, with nothing else at hand."""
+"""Load a trained model from the folder of its run, without its data."""
 
 from __future__ import annotations
 
@@ -37,20 +37,20 @@ log = logging.getLogger(__name__)
 def load(run: str | Path, accelerator: str = "auto", batch_size: int | None = None, trust: bool = False) -> Predictor:
     """Load a trained model that predicts new inputs: `graphbench.load("runs/mine").predict(["CCO", "c1ccccc1"])`.
 
-    Neither the data nor the store of the fit are needed; precision is that of the run.
+    The data and the store of the fit are not needed; the precision is that of the run.
 
     Args:
-        run: folder of a finished fit, whose best checkpoint counts (or, without one, the last); or one of the
-            checkpoints in such a folder; or a folder that `graphbench export` wrote; or `hf:owner/name`, which was
-            pushed to the Hugging Face Hub (`hf:owner/name@revision`).
+        run: folder of a finished fit, whose best checkpoint is used (or, without one, the last); a checkpoint in such a
+            folder; a folder that `graphbench export` wrote; or `hf:owner/name` (`hf:owner/name@revision`) for a model
+            on the Hugging Face Hub.
         accelerator: where to compute, as for Lightning's `Trainer`: auto, cpu, gpu.
         batch_size: graphs per batch; that of the run's evaluation if None.
-        trust: import whatever the run's configuration names; else only registered and listed classes, see
+        trust: import any code that the run's configuration names; else only registered and listed classes, see
             `graphbench.runs.trust`.
 
     Raises:
-        BadInput: `run` is no path, there is no run or no checkpoint, it names a class that may not be imported, or its
-            benchmark or model cannot be made.
+        BadInput: `run` is not a path, there is no run or no checkpoint, it names a class that may not be imported, or
+            its benchmark or model cannot be built.
         CorruptData: the configuration or the checkpoint is damaged.
     """
     if not isinstance(run, (str, os.PathLike)):
@@ -65,7 +65,7 @@ def load(run: str | Path, accelerator: str = "auto", batch_size: int | None = No
 def build_of(
     folder: RunFolder, policy: Policy, without: Collection[str] = ()
 ) -> tuple[dict[str, Any], BenchmarkModule, Benchmark]:
-    """Build module and benchmark of a run, importing what the policy admits and nothing else.
+    """Build the module and the benchmark of a run, importing only what the policy admits.
 
     Options of the data in `without` are left at their defaults.
 
@@ -76,14 +76,14 @@ def build_of(
     if without and isinstance(config["data"], dict) and isinstance(config["data"].get("init_args"), dict):
         init_args = {name: value for name, value in config["data"]["init_args"].items() if name not in without}
         config["data"] = {**config["data"], "init_args": init_args}
-    # Around the parser, which imports what a configuration names.
+    # Around the parser, which imports the classes of a configuration.
     with enforced(policy):
         module, data = _build(config, folder)
     return config, module, data
 
 
 def load_weights(module: BenchmarkModule, checkpoint: Path) -> None:
-    """Give a module the weights of a checkpoint, all of them."""
+    """Load all weights of a checkpoint into a module."""
     content = load_checkpoint(checkpoint)
     try:
         module.on_load_checkpoint(content)
@@ -94,26 +94,26 @@ def load_weights(module: BenchmarkModule, checkpoint: Path) -> None:
 
 
 def _warn_of_chirality(module: BenchmarkModule, content: Mapping[str, Any], checkpoint: Path) -> None:
-    """Say where a model learnt RDKit's tags of centres and is given R and S: an earlier version trained it."""
+    """Warn if a model that an earlier version trained on RDKit's tags of centres now receives R and S."""
     options = content.get("hyper_parameters")
     spec = options.get("spec") if isinstance(options, Mapping) else None
     extra = spec.get("extra") if isinstance(spec, Mapping) else None
     trained = extra.get("atom_vocabulary") if isinstance(extra, Mapping) else None
     if trained == "ogb" and module.spec.extra.get("atom_vocabulary") == "ogb_cip":
         log.warning(
-            "%s learnt RDKit's tags CW and CCW of chiral centres, which depend on how a molecule is spelled, and is "
-            "given R and S now: train it anew, or give --data.chirality RDKit to have what it learnt.", checkpoint,
+            "%s learnt RDKit's tags CW and CCW of chiral centres, which depend on a molecule's spelling, and now "
+            "gets R and S: train it again, or give --data.chirality RDKit for the tags it learnt.", checkpoint,
         )  # fmt: skip
 
 
 def _places(path: Path) -> tuple[RunFolder, Path]:
-    """Return the folder of a run and the checkpoint to take."""
+    """Return the folder of a run and the checkpoint to use."""
     if path.is_file():
         folder = RunFolder(path.parent if path.suffix == SUFFIX else path.parent.parent)
         if not folder.config.is_file():
             raise BadInput(
-                f"{path} lies in no run's folder: a checkpoint is read beside the config.yaml that says which model it "
-                "is of, as RUN/checkpoints/best.ckpt."
+                f"{path} is not in a run's folder: a checkpoint needs the config.yaml that describes its model, "
+                "as in RUN/checkpoints/best.ckpt."
             )
         return folder, path
     folder = RunFolder.existing(path)
@@ -134,31 +134,31 @@ def _configuration(run: RunFolder) -> dict[str, Any]:
 
 
 def _build(config: dict[str, Any], run: RunFolder) -> tuple[BenchmarkModule, Benchmark]:
-    """Build module and benchmark from a run's configuration; the global generator stays as it was."""
+    """Build module and benchmark from a run's configuration; the global generator is unchanged."""
     for name in {*texts_in(config["model"]), *texts_in(config["data"])}:
         for group in registry.GROUPS:
-            if name in registry.records(group):  # the parser finds a class by its name once it is imported
+            if name in registry.records(group):  # the parser finds a class by name once it is imported
                 registry.load(group, name)
-    # Lightning's parser, as the command line has it, so that a `config.yaml` means the same here.
+    # Lightning's parser, as on the command line, so that a `config.yaml` means the same here.
     parser = LightningArgumentParser(exit_on_error=False)
     parser.add_lightning_class_args(BenchmarkModule, "model")
     parser.add_lightning_class_args(Benchmark, "data", subclass_mode=True)
     parser.link_arguments("data.spec", "model.spec", apply_on="instantiate")
     try:
-        # Initial weights are drawn here, which the caller's generator must not notice.
+        # Drawing initial weights must not change the caller's generator.
         with torch.random.fork_rng(devices=[]):
             parsed: Namespace = parser.parse_object({"model": config["model"], "data": config["data"]})
             made = parser.instantiate_classes(parsed)
     except GraphbenchError:
         raise
     except (ArgumentError, ValueError, TypeError, ImportError) as error:
-        raise BadInput(f"The model of {run.path} cannot be made of its config.yaml: {error}") from error
-    made.model.save_hyperparameters(config["model"])  # its weights are held against them
+        raise BadInput(f"The model of {run.path} cannot be built from its config.yaml: {error}") from error
+    made.model.save_hyperparameters(config["model"])  # its weights are compared with them
     return made.model, made.data
 
 
 def _trainer(config: dict[str, Any], accelerator: str) -> pl.Trainer:
-    """Device and precision; Lightning's lines about them are held back."""
+    """Return a trainer for device and precision; suppress Lightning's lines about them."""
     precision = (config.get("trainer") or {}).get("precision")
     try:
         with silenced(("pytorch_lightning.utilities.rank_zero",), logging.WARNING):

@@ -1,4 +1,4 @@
-"""Tables that are written part by part into one file, which appears when it is whole."""
+"""Write tables part by part into one file, which appears when it is complete."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 SUFFIXES = (".csv", ".parquet")
-#: What names standard output, to which a table goes as CSV.
+#: Name for standard output, to which a table is written as CSV.
 STANDARD_OUTPUT = Path("-")
 
 
 def names_parts(name: str | None) -> bool:
-    """Return whether the name of an output ends as that of a folder, for a table in parts.
+    """Return whether an output name ends like a folder, for a table in parts.
 
     Examples:
         >>> names_parts("screen/"), names_parts("screen.parquet")
@@ -34,10 +34,10 @@ def names_parts(name: str | None) -> bool:
 
 
 def check_output(name: str | None, suffixes: tuple[str, ...] = SUFFIXES, streams: bool = False) -> Path:
-    """Return the file to write, after a check that it can be written; with `streams`, `-` is standard output.
+    """Return the file to write after checking that it can be written; with `streams`, `-` is standard output.
 
     Raises:
-        BadInput: none is named, or its type is another, or it is a folder.
+        BadInput: none is named, its type is not supported, or it is a folder.
     """
     if not name:
         raise BadInput(f"--output is missing: name the file to write, which ends in {' or '.join(suffixes)}.")
@@ -54,7 +54,7 @@ def check_output(name: str | None, suffixes: tuple[str, ...] = SUFFIXES, streams
 
 @dataclass
 class Counts:
-    """Rows of predictions, those without one, and those unlike the training graphs.
+    """Number of rows of predictions, of rows without one, and of rows unlike the training graphs.
 
     `columns` are those of problems and of remarks.
     """
@@ -89,17 +89,17 @@ class Counts:
 
 
 def write_frames(frames: Iterable[pd.DataFrame], path: Path, after: Callable[[pd.DataFrame], None]) -> None:
-    """Write tables of equal columns one after the other; a file that was there stays until the new one is whole.
+    """Write tables with equal columns one after another; an existing file stays until the new one is complete.
 
-    `path` is `.csv`, `.parquet` or `STANDARD_OUTPUT`, which shows every table at once; `after` is called with every
-    table that was written.
+    `path` is `.csv`, `.parquet` or `STANDARD_OUTPUT`, which shows every table immediately; `after` is called with every
+    written table.
 
     Raises:
-        BadInput: a column holds values of several types, which a Parquet file cannot.
+        BadInput: a column has values of several types, which a Parquet file cannot store.
         GraphbenchError: the file cannot be written.
         OSError: standard output cannot be written.
     """
-    if path == STANDARD_OUTPUT:  # whose errors are those of any command, a closed pipe among them
+    if path == STANDARD_OUTPUT:  # whose errors are handled as in any command, such as a closed pipe
         _csv(frames, sys.stdout.buffer, after)
         return
     write = _parquet if path.suffix.lower() == ".parquet" else _csv
@@ -121,12 +121,12 @@ def _csv(frames: Iterable[pd.DataFrame], file: IO[bytes], after: Callable[[pd.Da
             text.flush()
             after(frame)
     finally:
-        text.detach()  # else the wrapper would close standard output where an error ends the frames
+        text.detach()  # else the wrapper would close standard output after an error
 
 
 def _quoting(frame: pd.DataFrame) -> Literal[0, 2]:
-    """Quote every text where one holds a carriage return, which pandas leaves bare and readers take for a new row."""
-    import pandas as pd  # a name is checked before anything is imported that takes its time
+    """Quote every text if one has a carriage return, which pandas leaves unquoted and readers take for a new row."""
+    import pandas as pd  # names are checked before slow imports
 
     texts = [frame[name].dropna().astype(str) for name in frame if not pd.api.types.is_numeric_dtype(frame[name])]
     returns = any(values.str.contains("\r", regex=False).any() for values in [pd.Series(map(str, frame)), *texts])
@@ -134,7 +134,7 @@ def _quoting(frame: pd.DataFrame) -> Literal[0, 2]:
 
 
 def _parquet(frames: Iterable[pd.DataFrame], file: IO[bytes], after: Callable[[pd.DataFrame], None]) -> None:
-    import pyarrow.parquet as pq  # slow to import and seldom needed
+    import pyarrow.parquet as pq  # slow to import and rarely needed
 
     writer: pq.ParquetWriter | None = None
     try:
@@ -150,7 +150,7 @@ def _parquet(frames: Iterable[pd.DataFrame], file: IO[bytes], after: Callable[[p
 
 
 def to_arrow(frame: pd.DataFrame, schema: pa.Schema | None) -> pa.Table:
-    """Convert a table for a Parquet file, with the types that its values suggest if there is no schema."""
+    """Convert a table for a Parquet file, with types inferred from its values if there is no schema."""
     import pyarrow as pa
 
     try:

@@ -1,11 +1,11 @@
-"""A table in a folder of Parquet parts, which several processes fill and a killed one goes on with.
+"""A table in a folder of Parquet parts, which several processes fill and a killed one can resume.
 
     part-000000.parquet  part-000001.parquet  _manifest.json  _common_metadata
 
-A part holds the answers of about `part_rows` rows of the input, in whole blocks of the reader: a block belongs to part
-number `first row // part_rows`, so its place follows from the input alone. A part is written beside its name, synced
-and renamed; its footer says which rows it holds. Readers of folders of Parquet files pass over names that begin with
-`_`.
+A part contains the predictions for about `part_rows` rows of the input, in whole blocks of the reader: a block belongs
+to part number `first row // part_rows`, so its place depends only on the input. A part is written to a temporary file,
+synced and renamed; its footer states which rows it has. Readers of folders of Parquet files ignore names that begin
+with `_`.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ _VERSION = 1
 
 @dataclass(frozen=True)
 class Part:
-    """Rows of a part, as its footer says.
+    """Rows of a part, according to its footer.
 
     Args:
         first_row: of the input, from 0.
-        input_rows: of the input; those of the table are more where nodes or edges are predicted.
-        counts: of the table's rows, and of those with a problem or a remark.
+        input_rows: of the input; the table has more if nodes or edges are predicted.
+        counts: of the table's rows, and of rows with a problem or a remark.
     """
 
     first_row: int
@@ -64,13 +64,13 @@ class Part:
 
 
 class PartsFolder:
-    """The parts of one prediction; `opened` makes one.
+    """The parts of one prediction; create one with `opened`.
 
     Args:
         folder: of the parts.
-        identity: input, models and options as nested JSON values: what must be equal to go on.
-        named: what is not compared, such as paths, by name.
-        share: which parts this process answers.
+        identity: input, models and options as nested JSON values, which must be equal to resume.
+        named: values that are not compared, such as paths, by name.
+        share: which parts this process predicts.
         part_rows: rows of the input in a part.
     """
 
@@ -78,14 +78,14 @@ class PartsFolder:
         self, folder: Path, identity: Mapping[str, Any], named: Mapping[str, Any], share: Share, part_rows: int
     ) -> None:
         self.folder, self.share, self.part_rows = folder, share, part_rows
-        # Through JSON, as it is compared with what a manifest reads back: tuples are lists there.
+        # Through JSON, since it is compared with a manifest that was read back: tuples are lists there.
         self._identity: dict[str, Any] = json.loads(json.dumps({**identity, "part_rows": part_rows}))
         self._named = dict(named)
         self._finished: set[int] = set()
         self._schema: pa.Schema | None = None
-        #: First row, rows and number of part of each block that is being answered, in their order.
+        #: First row, number of rows and part number of each block in progress, in order.
         self._answering: deque[tuple[int, int, int]] = deque()
-        self._rows = self._total = 0  # of the whole input: rows and parts
+        self._rows = self._total = 0  # rows and parts of the whole input
         self._since, self._began = timestamp(), time.monotonic()
 
     @classmethod
@@ -99,12 +99,12 @@ class PartsFolder:
         part_rows: int = PART_ROWS,
         resume: bool = False,
     ) -> Iterator[PartsFolder]:
-        """Open a folder, made where it is missing, to write a share of the parts; no other process writes that share.
+        """Open a folder, created if missing, to write a share of the parts; no other process writes that share.
 
-        With `resume` it goes on where parts of this share are there. The other arguments are those of the class.
+        With `resume`, continue if parts of this share exist. The other arguments are those of the class.
 
         Raises:
-            BadInput: another process writes this share, parts are there and `resume` is not set, the folder holds
+            BadInput: another process writes this share, parts exist and `resume` is not set, or the folder contains
                 something else, or parts of another input, model or options.
             CorruptData: the manifest cannot be read.
         """
@@ -112,7 +112,7 @@ class PartsFolder:
         try:
             lock = acquire_lock(folder / f".share-{share.number}-of-{share.count}.lock", timeout=0)
         except Timeout as error:
-            raise BadInput(f"--output {folder}: another process writes share {share} there just now.") from error
+            raise BadInput(f"--output {folder}: another process is writing share {share} of it.") from error
         try:
             parts = cls(folder, identity, named, share, part_rows)
             parts._check_folder(resume)
@@ -129,21 +129,21 @@ class PartsFolder:
             others = [path.name for path in self.folder.iterdir() if not path.name.startswith(".")]
             if others:
                 raise BadInput(
-                    f"--output {self.folder}: this folder holds {', '.join(sorted(others)[:3])} and no {MANIFEST}, so "
-                    "it is none of a prediction in parts. Name a new folder."
+                    f"--output {self.folder}: this folder contains {', '.join(sorted(others)[:3])} and no {MANIFEST}: "
+                    "it is not a prediction in parts. Name a new folder."
                 )
             return
         self._require_same(manifest)
         self._remove_unfinished()
         parts = self.read_parts()
         self._finished = set(parts)
-        # With all parts whole the input need not be read again; one damaged since then is written anew from it.
+        # If all parts are intact, the input need not be read again; a damaged part is rewritten from it.
         if manifest["complete"] and len(parts) == len(manifest["parts"]):
             self._total, self._rows = len(parts), sum(part.input_rows for part in parts.values())
         ours = sum(map(self.share.has, self._finished))
         if ours and not resume:
             raise BadInput(
-                f"--output {self.folder}: {ours} parts of this share are there. Go on with --if-exists resume, or name "
+                f"--output {self.folder}: {ours} parts of this share exist. Continue with --if-exists resume, or name "
                 "another folder."
             )
 
@@ -156,11 +156,11 @@ class PartsFolder:
             if manifest["version"] == _VERSION:
                 return dict(manifest)
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise CorruptData(f"{path} is no manifest of a prediction in parts ({error}).") from error
+            raise CorruptData(f"{path} is not a manifest of a prediction in parts ({error}).") from error
         raise CorruptData(f"{path} was written by another version of graphbench: name another folder.")
 
     def _require_same(self, manifest: Mapping[str, Any]) -> None:
-        """Refuse a folder that was begun with something else, and name it."""
+        """Refuse a folder that was begun with other settings, and name the differences."""
         before, now = (dict(flatten(one, lists=True)) for one in (manifest["identity"], self._identity))
         differing = [
             f"{name} was {_short(before.get(name, 'absent'))}, now {_short(now.get(name, 'absent'))}"
@@ -169,20 +169,20 @@ class PartsFolder:
         ]
         if differing:
             raise BadInput(
-                f"--output {self.folder} holds parts of another prediction: {'; '.join(differing[:3])}. Go on with "
-                "what was given before, or name another folder."
+                f"--output {self.folder} has parts of another prediction: {'; '.join(differing[:3])}. Continue with "
+                "the earlier settings, or name another folder."
             )
 
     def _remove_unfinished(self) -> None:
         """Remove what a killed process of this share was writing."""
         for path in self.folder.glob(".part-*"):
             match = _PART.fullmatch(path.name)
-            # Other shares may be writing theirs at this moment.
+            # Other shares may be writing their parts right now.
             if match is not None and self.share.has(int(match[1])):
                 path.unlink(missing_ok=True)
 
     def read_parts(self) -> dict[int, Part]:
-        """Return the finished parts by number, as their footers describe them; a torn one does not count."""
+        """Return the finished parts by number, as their footers describe them; damaged ones do not count."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -195,20 +195,20 @@ class PartsFolder:
                 footer = json.loads(pq.read_schema(path).metadata[_FOOTER])
                 parts[int(match[1])] = Part(footer["first_row"], footer["input_rows"], Counts(**footer["counts"]))
             except (pa.ArrowException, OSError, ValueError, KeyError, TypeError) as error:
-                log.warning("%s is damaged (%s) and written anew.", path, error)
+                log.warning("%s is damaged (%s): rewriting it.", path, error)
         return parts
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
     def is_wanted(self, first_row: int) -> bool:
-        """Return whether this process answers the block of the input that begins with a row, see `Wanted`."""
+        """Return whether this process predicts the block of the input that begins with a row, see `Wanted`."""
         part = first_row // self.part_rows
         return self.share.has(part) and part not in self._finished
 
     def wanted(self, blocks: Iterable[Sequence[InputPart]]) -> Iterator[Sequence[InputPart]]:
-        """Yield the blocks that this process answers, out of those of the whole input.
+        """Yield the blocks of the input that this process predicts.
 
-        Nothing is read where all parts of all shares are there.
+        Nothing is read if all parts of all shares exist.
         """
         if self._rows:
             return
@@ -227,7 +227,7 @@ class PartsFolder:
     # -- writing -----------------------------------------------------------------------------------------------------
 
     def write(self, frames: Iterable[pd.DataFrame]) -> None:
-        """Write the answers of the blocks that `wanted` yielded, in their order, a part as soon as it is whole."""
+        """Write the predictions for the blocks that `wanted` yielded, in order, each part as soon as it is complete."""
         waiting: list[pa.Table] = []
         start, ends, counts = 0, 0, Counts()
         try:
@@ -242,13 +242,13 @@ class PartsFolder:
                 if ends // self.part_rows > part:
                     self._commit(part, waiting, Part(start, ends - start, counts))
                     waiting = []
-            if waiting:  # the input is at its end
+            if waiting:  # the input is exhausted
                 self._commit(part, waiting, Part(start, ends - start, counts))
         except OSError as error:
             raise GraphbenchError(f"--output {self.folder} cannot be written: {error.strerror or error}.") from error
 
     def _table(self, frame: pd.DataFrame) -> pa.Table:
-        """Convert the answers of a block, with the column types of all parts."""
+        """Convert the predictions for a block, with the column types of all parts."""
         if self._schema is None:
             self._schema = self._begin(to_arrow(frame, None).schema)
         return to_arrow(frame, self._schema)
@@ -267,7 +267,7 @@ class PartsFolder:
             if not path.is_file():
                 with writing(path) as file:
                     pq.write_metadata(schema, file)
-            # Types are those of the first block of any share: what a column holds in one part must not change them.
+            # Types are those of the first block of any share: the values in one part must not change them.
             return pq.read_schema(path)
 
     def _commit(self, number: int, tables: Sequence[pa.Table], part: Part) -> None:
@@ -283,10 +283,10 @@ class PartsFolder:
         """Write the list of parts into the manifest once all shares are done.
 
         Returns:
-            Number of finished parts, of parts of the input, and counts of all finished parts together.
+            Number of finished parts, number of parts of the input, and total counts of all finished parts.
 
         Raises:
-            CorruptData: parts do not hold the rows of the input one after the other.
+            CorruptData: parts do not contain the rows of the input consecutively.
         """
         parts = self.read_parts()
         counts = Counts()
@@ -297,21 +297,21 @@ class PartsFolder:
             return len(parts), self._total, counts
         row = 0
         for number in sorted(parts):
-            # Names alone do not tell: a part copied from another prediction would fill the gap.
+            # Names are not enough: a part copied from another prediction would fill the gap.
             if parts[number].first_row != row:
                 raise CorruptData(
                     f"{self.folder / _name(number)} begins with row {parts[number].first_row} of the input, "
-                    f"not with row {row}. Remove it and go on with --if-exists resume."
+                    f"not with row {row}. Remove it and continue with --if-exists resume."
                 )
             row += parts[number].input_rows
         if row != self._rows:
-            raise CorruptData(f"{self.folder} holds the answers of {row} rows; the input has {self._rows}.")
+            raise CorruptData(f"{self.folder} has predictions for {row} rows; the input has {self._rows}.")
         with self._alone():
             self._write_manifest(parts)
         return len(parts), self._total, counts
 
     def _note(self, done: bool) -> None:
-        """Note which process writes this share, or that it is done, for `graphbench status`."""
+        """Record which process writes this share, or that it is done, for `graphbench status`."""
         notes = {"host": socket.gethostname(), "process": os.getpid(), "since": self._since, "done": done}
         path = self.folder / f".share-{self.share.number}-of-{self.share.count}.json"
         write_text(path, json.dumps(notes | {"seconds": time.monotonic() - self._began}) + "\n")
@@ -341,5 +341,5 @@ def _name(number: int) -> str:
 
 
 def _short(value: object) -> str:
-    """Write a value for a message; of a checksum its beginning."""
+    """Format a value for a message; shorten checksums."""
     return re.sub(r"^([0-9a-f]{12})[0-9a-f]{52}$", r"\1...", str(value))

@@ -1,4 +1,4 @@
-"""Predict and embed inputs by a trained model, part by part."""
+"""Predict and embed inputs with a trained model, part by part."""
 
 from __future__ import annotations
 
@@ -33,24 +33,24 @@ Quantity = Literal["prediction", "output"]
 #: Kinds of tasks that cannot predict new inputs -> why.
 _UNPREDICTABLE = {
     "ranking": "it ranks pairs of nodes that are known",
-    "recovery": "its answers are scaled by the truth",
+    "recovery": "its predictions are scaled by the truth",
 }
 
 
 class Predictor:
-    """Predict inputs by a trained module, as its benchmark reads them; `graphbench.load` makes one of a run.
+    """Predict inputs with a trained module, as its benchmark reads them; `graphbench.load` creates one from a run.
 
-    The same input gets the same answer whatever comes with it, up to rounding. `data` need not be open.
+    The prediction for an input does not depend on the other inputs, up to rounding. `data` need not be open.
 
     Args:
         module: with its trained weights.
         data: the benchmark it was trained on, for its features and names.
-        facts: what training saw, to compare inputs with; None if unknown.
+        facts: ranges seen in training, to compare inputs with; None if unknown.
         trainer: device and precision.
         batch_size: graphs per batch; that of the benchmark's evaluation if None.
 
     Raises:
-        BadInput: the batch size is no whole number above 0.
+        BadInput: the batch size is not a positive integer.
     """
 
     def __init__(
@@ -72,28 +72,28 @@ class Predictor:
     # -- Python --------------------------------------------------------------------------------------------------
 
     def predict(self, inputs: Any) -> pd.DataFrame:
-        """Predict some inputs: a row for each, or for each of its nodes or edges, as the task says.
+        """Predict inputs: a row for each, or for each of its nodes or edges, depending on the task.
 
         Args:
-            inputs: one or several of what the benchmark takes: SMILES and RDKit molecules, PyG's `Data`, networkx
+            inputs: one or several inputs that the benchmark accepts: SMILES and RDKit molecules, PyG's `Data`, networkx
                 graphs.
 
         Returns:
-            `node` of a task on nodes, `source` and `destination` of one on edges; `prediction_<target>` in real units,
-            and for classes `probability_<class>`; `outside_training` names what of the input training never had, and
-            `problem` why there is no prediction, else "". The index is the number of the input, or its label in a
-            column of pandas; all rows of one graph share it.
+            `node` for a task on nodes, `source` and `destination` for one on edges; `prediction_<target>` in real
+            units, and for classes `probability_<class>`; `outside_training` names what of the input did not occur in
+            training, and `problem` why there is no prediction, else "". The index is the number of the input, or its
+            label in a pandas column; all rows of one graph share it.
 
         Raises:
-            BadInput: the benchmark does not take such inputs.
+            BadInput: the benchmark does not accept such inputs.
         """
         return join_frames(self.predict_parts(self.data.read_objects(as_sequence(inputs))), inputs)
 
     def embed(self, inputs: Any, level: Level = "graph") -> pd.DataFrame:
-        """Embed some inputs: columns `embedding_0`, ... for every graph or every node, indexed as by `predict`.
+        """Embed inputs: columns `embedding_0`, ... for every graph or every node, indexed as in `predict`.
 
         Raises:
-            BadInput: as `predict`.
+            BadInput: as for `predict`.
         """
         return join_frames(self.embed_parts(self.data.read_objects(as_sequence(inputs)), level), inputs)
 
@@ -112,7 +112,7 @@ class Predictor:
         """Refuse tasks that cannot predict new inputs.
 
         Raises:
-            BadInput: names the task.
+            BadInput: the task is one of them; the message names it.
         """
         spec = self.data.spec
         if spec.kind in _UNPREDICTABLE:
@@ -136,19 +136,19 @@ class Predictor:
 
     @property
     def predicted(self) -> int:
-        """Count the columns of `answers` that are predictions; behind them are the task's spreads."""
+        """Return how many columns of `answers` are predictions; the task's spreads follow them."""
         spec = self.data.spec
         return spec.num_targets if spec.num_classes is None else spec.num_classes
 
     def spread_columns(self, values: np.ndarray) -> dict[str, Any]:
-        """Return `<target>_std`, or `<target>_q0.05` and so on, of losses that learn them; see `Task.spreads`."""
+        """Return `<target>_std`, or `<target>_q0.05` and so on, for losses that learn them; see `Task.spreads`."""
         names = [f"{target}_{name}" for target in self.data.target_labels() for name in self.module.task.spread_names]
         return {name: values[:, self.predicted + number] for number, name in enumerate(names)}
 
     def pooled(self, values: np.ndarray) -> np.ndarray:
         """Pool `answers` of several models `[models, rows, width]` to `[rows, width]`.
 
-        By the mean, the geometric one of targets in log10 and of their quantiles; see `Spread.pooled` for others.
+        Use the mean, geometric for targets in log10 and their quantiles; see `Spread.pooled` for others.
         """
         spread, targets = getattr(self.module.task, "spread", None), self.module.spec.log10_targets
         logged = (*targets, *np.repeat(targets, len(self.module.task.spread_names)).tolist())
@@ -166,11 +166,11 @@ class Predictor:
                 return representation.node
             if representation.graph is not None:
                 return representation.graph
-            # As the head pools, so that embeddings of graphs are what its predictions rest on.
+            # Pool as the head does, so that embeddings of graphs are what it predicts from.
             pooling = getattr(getattr(self.module.task, "head", None), "pooling", None)
             if pooling is None:
                 raise BadInput(
-                    f"{self.data.spec.name}: its task has no representation of whole graphs. Take --level node."
+                    f"{self.data.spec.name}: its task has no representation of whole graphs. Use --level node."
                 )
             pooled: Tensor = pooling(representation.node, batch.batch, batch.num_graphs)
             return pooled
@@ -182,9 +182,9 @@ class Predictor:
         return (answer_table(part, self._answer(part, answer, width, level), columns, level) for part in parts)
 
     def answers(self, part: InputPart, quantity: Quantity = "prediction") -> Answers:
-        """Answer the rows of a part by predictions in real units or probabilities, followed by the task's spreads.
+        """Return predictions for the rows of a part in real units or probabilities, followed by the task's spreads.
 
-        The quantity "output" stands for raw outputs of the head, such as logits.
+        The quantity "output" returns raw outputs of the head, such as logits.
         """
         task = self.module.task
 
@@ -217,7 +217,7 @@ class Predictor:
         return answers
 
     def _remarks(self, part: InputPart, table: GraphTable, rows: Sequence[int]) -> list[str] | None:
-        """Note what of every row of a part training never had; None if unknown. `rows` are those of the table."""
+        """Return what of each row of a part training never had; None if unknown. `rows` are those of the table."""
         notes = [] if self.facts is None else [dict(zip(rows, self.facts.outside(table, self.data), strict=True))]
         notes += [] if part.remarks is None else [part.remarks]
         if not notes:
@@ -227,7 +227,7 @@ class Predictor:
     def _values(
         self, table: GraphTable, answer: Callable[[GraphBatch], Tensor], width: int, level: TaskLevel
     ) -> tuple[np.ndarray, dict[int, str]]:
-        """Run the model over a table, batch by batch of similar sizes.
+        """Run the model over a table in batches of similar sizes.
 
         Returns:
             Values of graphs, nodes or edges `[rows, width]` in the order of the table; and graph -> why it has none.
@@ -239,7 +239,7 @@ class Predictor:
             return output, missing
         table = _with_unknown_targets(table, self.data)
         waiting = list(SizeBucketSampler(table.num_nodes, self.batch_size, shuffle=False))[::-1]  # a stack
-        # The module may have been trained since: dropout would make answers random, and batch norms would make them
+        # The module may be in training mode again: dropout would make answers random, and batch norms would make them
         # depend on the rest of the batch.
         with torch.inference_mode(), evaluating(self.module):
             while waiting:
@@ -250,14 +250,14 @@ class Predictor:
                     if not _is_out_of_memory(error):
                         raise
                     if len(graphs) > 1:
-                        # Halved until it fits, as the memory that a batch takes is known only by trying.
+                        # Halved until it fits, since the memory of a batch is only known by trying.
                         waiting += [graphs[len(graphs) // 2 :], graphs[: len(graphs) // 2]]
                     else:
                         size = int(table.num_nodes[graphs[0]])
                         missing[graphs[0]] = f"too large for the memory of {self.device}: {size} nodes"
                     continue
                 places = [np.arange(int(axis[graph]), int(axis[graph + 1])) for graph in graphs]
-                # float64 where the model answers in it, which its first answer shows
+                # float64 if the model's first answer has it
                 output = output.astype(np.promote_types(output.dtype, values.dtype), copy=False)
                 output[np.concatenate(places)] = values
                 for graph, place in zip(graphs, places, strict=True):
@@ -266,7 +266,7 @@ class Predictor:
         return output, missing
 
     def _forward(self, batch: GraphBatch, answer: Callable[[GraphBatch], Tensor]) -> np.ndarray:
-        """Answer one batch `[rows, width]`, after Lightning's hooks and the conversion of its precision."""
+        """Compute the values of one batch `[rows, width]` with Lightning's hooks and precision conversion."""
         batch = self._precision.convert_input(on_device(self.data, batch, self.device))
         context: AbstractContextManager[None] = self._precision.predict_step_context()
         with context:
@@ -280,14 +280,14 @@ def _is_out_of_memory(error: Exception) -> bool:
 
 
 def on_device(data: Benchmark, batch: GraphBatch, device: torch.device) -> GraphBatch:
-    """Move a batch to a device by Lightning's hooks, which only its loops call."""
+    """Move a batch to a device with Lightning's hooks, which only its loops call."""
     batch = data.transfer_batch_to_device(data.on_before_batch_transfer(batch, 0), device, 0)
     ready: GraphBatch = data.on_after_batch_transfer(batch, 0)
     return ready
 
 
 def parts_of_split(data: Benchmark, split: str, size: int = 1024) -> Iterator[InputPart]:
-    """Yield the graphs of an open benchmark's split as an input, in order, their names in the column `id`."""
+    """Yield the graphs of an open benchmark's split as an input, in order, with their names in the column `id`."""
     data.require_rows(split)
     table, ids = data.tables[split], data.ids(split)
     for start in range(0, len(table), size):
@@ -303,7 +303,7 @@ def readers_of(members: Sequence[Predictor]) -> tuple[list[Predictor], list[int]
     recipes: list[tuple[Any, ...]] = []
     places = []
     for member in members:
-        # A benchmark without a recipe shares its reading with no other.
+        # A benchmark without a recipe does not share its reading.
         recipe = member.data.input_recipe() or (id(member),)
         if recipe not in recipes:
             readers.append(member)
@@ -313,7 +313,7 @@ def readers_of(members: Sequence[Predictor]) -> tuple[list[Predictor], list[int]
 
 
 def side_by_side(readings: Sequence[Iterator[InputPart]]) -> Iterator[list[InputPart]]:
-    """Zip the parts of one input as several models read it; refuse an input that changes meanwhile."""
+    """Zip the parts of one input as several models read it; refuse an input that changes in the meantime."""
     for views in zip_longest(*readings):
         if len({-1 if view is None else len(view.frame) for view in views}) > 1:
             raise GraphbenchError("The models of the ensemble read different rows from one input.")
@@ -326,7 +326,7 @@ def missing_encodings(table: GraphTable, data: Benchmark) -> list[Any]:
 
 
 def _with_unknown_targets(table: GraphTable, data: Benchmark) -> GraphTable:
-    """Add unknown targets to a table without targets: tasks return targets beside predictions."""
+    """Add unknown targets to a table without targets: tasks return targets with predictions."""
     if "y" in table.columns:
         return table
     spec = data.spec
@@ -351,14 +351,14 @@ def targets_of(part: InputPart, answers: Answers, level: str) -> np.ndarray:
 
 
 def as_sequence(inputs: Any) -> Sequence[Any]:
-    """Return inputs as a sequence, a single one in a list; refuse a table, which iterates over its column names."""
+    """Return inputs as a sequence, a single one as a list; refuse a table, which iterates over its column names."""
     if isinstance(inputs, (pd.DataFrame, dict)):
         kind = type(inputs).__name__
-        raise BadInput(f"predict and embed take a list of inputs, such as frame['smiles'], not a whole {kind}.")
+        raise BadInput(f"predict and embed need a list of inputs, such as frame['smiles'], not a whole {kind}.")
     if isinstance(inputs, (str, Data)) or hasattr(inputs, "number_of_nodes") or not isinstance(inputs, Iterable):
         return [inputs]
     dimensions = getattr(inputs, "ndim", 1)
-    if dimensions == 2:  # an array with a row for each point of one cloud
+    if dimensions == 2:  # an array with a row per point of one cloud
         return [inputs]
     values = [np.asarray(inputs).item()] if dimensions == 0 else inputs
     # Empty cells of a table are NA or NaN in its columns.
@@ -366,12 +366,12 @@ def as_sequence(inputs: Any) -> Sequence[Any]:
 
 
 def join_frames(frames: Iterable[pd.DataFrame], inputs: Any) -> pd.DataFrame:
-    """Join the tables of parts, indexed by the input's number, or its label in a column of pandas."""
+    """Join the tables of parts, indexed by the input's number, or its label in a pandas column."""
     tables, first = [], 0
     for frame in frames:  # each is indexed from 0
         tables.append(frame.set_axis(frame.index + first))
         first = int(tables[-1].index[-1]) + 1
     if not tables:
-        raise BadInput("There is no input to answer: the list is empty.")
+        raise BadInput("There is no input to predict: the list is empty.")
     table = pd.concat(tables)
     return table.set_axis(inputs.index.take(table.index)) if isinstance(inputs, pd.Series) else table

@@ -1,4 +1,4 @@
-"""Facts about a run's training graphs, and a check for graphs that lie outside of them."""
+"""Facts about a run's training graphs, and a check for graphs outside of their range."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from graphbench.data.files.writing import write_text
 from graphbench.errors import CorruptData
 from graphbench.runs import RunFolder
 
-#: Rows of a column that are looked at together: columns may be memory-mapped.
+#: Rows of a column to process at once: columns may be memory-mapped.
 _ROWS = 1 << 20
 
 
@@ -27,11 +27,11 @@ class TrainingFacts:
 
     Args:
         nodes: fewest and most nodes of a graph.
-        categories: column of the batch (`x`, `edge_attr`) -> the values that occur, ascending, of each of its columns.
+        categories: column of the batch (`x`, `edge_attr`) -> the values that occur in each of its columns, ascending.
         ranges: column of the batch (`x_dense`, `edge_dense`) -> smallest and largest value of each of its columns.
-        classes: names of the classes, in the order of the model's outputs; none for other tasks.
-        shares: column of the batch (`x`, `edge_attr`) -> which share of the rows has each value, of each of its
-            columns: the mean of the one-hot features. Empty where runs of older versions do not say.
+        classes: names of the classes, in the order of the model's outputs; empty for other tasks.
+        shares: column of the batch (`x`, `edge_attr`) -> the share of rows with each value, for each of its columns:
+            the mean of the one-hot features. Empty for runs of older versions without it.
         means: column of the batch (`x_dense`, `pos`, `edge_dense`) -> mean of each of its columns; as `shares`.
     """
 
@@ -44,7 +44,7 @@ class TrainingFacts:
 
     @classmethod
     def of(cls, table: GraphTable, data: Benchmark) -> TrainingFacts:
-        """Those of a training table."""
+        """Return the facts of a training table."""
         sizes, spec = table.num_nodes, data.spec
         facts = cls((int(sizes.min()), int(sizes.max())))
         for name, _, features in _categorical(spec):
@@ -64,10 +64,10 @@ class TrainingFacts:
 
     @classmethod
     def read(cls, run: RunFolder) -> TrainingFacts | None:
-        """Those that a fit left in its folder; None where it left none.
+        """Return the facts that a fit stored in its folder; None if it stored none.
 
         Raises:
-            CorruptData: the file is not what was written.
+            CorruptData: the file was altered or damaged.
         """
         if not run.training.is_file():
             return None
@@ -85,17 +85,17 @@ class TrainingFacts:
             )
         except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
             raise CorruptData(
-                f"{run.training} cannot be read ({type(error).__name__}: {error}). Remove it to go on without knowing "
-                "which inputs are unlike the training graphs."
+                f"{run.training} cannot be read ({type(error).__name__}: {error}). Remove it to continue without "
+                "knowing which inputs are unlike the training graphs."
             ) from error
 
     @property
     def has_means(self) -> bool:
-        """Tell whether shares and means are known; runs of older versions did not keep them."""
+        """Return whether shares and means are known; runs of older versions did not store them."""
         return bool(self.shares or self.means)
 
     def write(self, run: RunFolder) -> None:
-        """Leave them in the folder of a run."""
+        """Store them in the folder of a run."""
         write_text(run.training, json.dumps(asdict(self), indent=1) + "\n")
 
     def joined(self, other: TrainingFacts) -> TrainingFacts:
@@ -112,13 +112,13 @@ class TrainingFacts:
         )
 
     def outside(self, table: GraphTable, data: Benchmark) -> list[str]:
-        """Describe what of each graph training never had; "" for graphs that are like the training graphs.
+        """Describe what of each graph did not occur in training; "" for graphs like the training graphs.
 
         Raises:
-            CorruptData: the facts are of other columns than the specification has.
+            CorruptData: the facts have columns other than the specification's.
         """
         self.check_columns(data.spec)
-        remarks: list[dict[str, None]] = [{} for _ in range(len(table))]  # as sets that keep their order
+        remarks: list[dict[str, None]] = [{} for _ in range(len(table))]  # as ordered sets
         spec = data.spec
         for name, axis, features in _categorical(spec):
             width = len(features.vocabularies)
@@ -149,10 +149,10 @@ class TrainingFacts:
         return ["; ".join(words) for words in remarks]
 
     def check_columns(self, spec: BenchmarkSpec) -> None:
-        """Hold the facts against a specification.
+        """Compare the facts with a specification.
 
         Raises:
-            CorruptData: they are of other columns than it has.
+            CorruptData: they have columns other than its own.
         """
         vocabularies = {name: features.vocabularies for name, _, features in _categorical(spec)}
         widths = {name: features.dense for name, _, features in _dense(spec)}
@@ -170,26 +170,26 @@ class TrainingFacts:
         )
         if not fits:
             raise CorruptData(
-                f"The run's training.json names features that {spec.name} has not. Remove it to go on without knowing "
-                "which inputs are unlike the training graphs."
+                f"The run's training.json has features unknown to {spec.name}. Remove it to continue without "
+                "knowing which inputs are unlike the training graphs."
             )
 
 
 class RecordTraining(pl.Callback):
-    """Writes the facts of the training graphs into the folder of a run, so that the folder alone can tell them.
+    """Write the facts of the training graphs into the folder of a run, so that the folder is enough to read them.
 
-    A run that goes on with other data keeps what it had.
+    A run continued with other data also keeps its earlier facts.
 
     Args:
         run: the folder.
-        fresh: the run is a new one; else it was trained before.
+        fresh: whether the run is new; else it was trained before.
     """
 
     def __init__(self, run: RunFolder, fresh: bool) -> None:
         self.run, self.fresh = run, fresh
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Once the data are open."""
+        """Write the facts once the data are open."""
         data: Any = getattr(trainer, "datamodule", None)
         table = getattr(data, "tables", {}).get("train")
         if table is None or not trainer.is_global_zero:
@@ -200,13 +200,13 @@ class RecordTraining(pl.Callback):
                 facts = before.joined(facts)
             except (LookupError, ValueError) as error:
                 raise CorruptData(
-                    f"{self.run.training} has other columns than the data. Remove it to have it written anew."
+                    f"{self.run.training} has columns other than the data's. Remove it to have it rewritten."
                 ) from error
         facts.write(self.run)
 
 
 def _categorical(spec: BenchmarkSpec) -> list[tuple[str, str, Features]]:
-    """(column, axis, features) of what has categories."""
+    """Return (column, axis, features) of what has categories."""
     both = (("x", NODE, spec.node), ("edge_attr", EDGE, spec.edge))
     return [one for one in both if one[2].vocabularies]
 
@@ -217,13 +217,13 @@ def _dense(spec: BenchmarkSpec) -> list[tuple[str, str, Features]]:
 
 
 def _measured(spec: BenchmarkSpec) -> list[tuple[str, int]]:
-    """(column, width) of what has means."""
+    """Return (column, width) of what has means."""
     widths = (("x_dense", spec.node.dense), ("pos", spec.coordinates), ("edge_dense", spec.edge.dense))
     return [one for one in widths if one[1]]
 
 
 def _column(table: GraphTable, name: str, width: int) -> Tensor | None:
-    """Return a column as `[rows, width]`; None where the table makes it only while a batch is cut."""
+    """Return a column as `[rows, width]`; None if the table only creates it with a batch."""
     values = table.columns.get(name)
     if values is None:
         return None
@@ -252,7 +252,7 @@ def _counts_of(values: Tensor, vocabularies: tuple[int, ...]) -> list[Tensor]:
 
 
 def _means_of(values: Tensor) -> list[float]:
-    """Mean of each column `[rows, columns]`, of the rows that have finite numbers; 0 without any."""
+    """Return the mean of each column `[rows, columns]` over rows with finite numbers; 0 without any."""
     # In float64: a sum of millions of rows in float32 stops growing.
     total, count = torch.zeros(2, values.shape[1], dtype=torch.float64)
     for start in range(0, len(values), _ROWS):
@@ -264,7 +264,7 @@ def _means_of(values: Tensor) -> list[float]:
 
 
 def _ranges_of(values: Tensor, width: int) -> list[tuple[float, float]]:
-    """Smallest and largest value of each column `[rows, columns]`."""
+    """Return the smallest and largest value of each column `[rows, columns]`."""
     low, high = torch.full((width,), torch.inf), torch.full((width,), -torch.inf)
     for start in range(0, len(values), _ROWS):
         part = values[start : start + _ROWS].float()

@@ -1,8 +1,8 @@
-"""Check the run that somebody sent: build it from its configuration as data, and recompute what its results claim.
+"""Check a run that someone sent: build it from its configuration as data, and recompute what its results claim.
 
-Nothing of the folder runs: a configuration may name registered and listed classes alone, whatever its reader trusts
-elsewhere; of its `trainer` only numbers are taken, so that no callback, logger or path of it is used; and the graphs
-are read anew, by the benchmark that it names, into the reader's own store.
+Nothing in the folder is executed. A configuration may name only registered and listed classes, whatever its reader
+trusts elsewhere. Only numbers of its `trainer` are used, but none of its callbacks, loggers or paths. The benchmark
+that it names reads the graphs again, into the reader's own store.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from graphbench.training.baselines import scores_of_predictions
 from graphbench.training.module import BenchmarkModule
 from graphbench.training.quiet import silenced
 
-#: Options of the data that name folders of the machine on which a run was made.
+#: Options of the data that name folders of the machine where the run was trained.
 _PLACES = ("root", "store")
 #: Options of the trainer that a step depends on.
 _OF_STEP = ("precision", "gradient_clip_val", "gradient_clip_algorithm", "accumulate_grad_batches")
-#: Largest relative difference of scores that other additions and decimals in a CSV file explain.
+#: Largest relative difference of scores that the order of summation and decimals in a CSV file explain.
 _ROUNDING = 1e-4
 
 
 @dataclass(frozen=True)
 class Check:
-    """The outcome of one check: what was found, and whether the record stands up to it."""
+    """The outcome of one check: what was found, and whether the run passes it."""
 
     name: str
     text: str
@@ -49,7 +49,7 @@ class Check:
 def verify(run: RunFolder) -> Iterator[Check]:
     """Yield the checks of a run in turn: configuration, parameters, a training step, predictions of each scored split.
 
-    Checks end where the configuration cannot be built or its data cannot be read, since all others rest on them. The
+    Checks stop if the configuration cannot be built or its data cannot be read, since all others depend on them. The
     folder has `config.yaml`, `results.json`, `predictions-val.csv` and `predictions-test.csv`.
     """
     name = "configuration"
@@ -74,7 +74,7 @@ def verify(run: RunFolder) -> Iterator[Check]:
 def _parameters(module: BenchmarkModule, results: Mapping[str, Any]) -> Check:
     count = sum(parameter.numel() for parameter in module.parameters() if parameter.requires_grad)
     claimed = results.get("parameters")
-    text = f"{count:,}" if claimed == count else f"{count:,} are built, and results.json says {claimed}"
+    text = f"{count:,}" if claimed == count else f"{count:,} are built, but results.json says {claimed}"
     return Check("parameters", text, claimed == count)
 
 
@@ -83,7 +83,7 @@ def _step(module: BenchmarkModule, data: Benchmark, trainer: Mapping[str, Any]) 
     options = {name: trainer[name] for name in _OF_STEP if trainer.get(name) is not None}
     losses = _Losses()
     try:
-        # What they say is about a training of one step, such as a warmup that is longer.
+        # Their messages are about a training of one step, such as a longer warmup.
         with silenced(("graphbench", "pytorch_lightning")):
             pl.Trainer(
                 accelerator="cpu", devices=1, fast_dev_run=1, logger=False, enable_checkpointing=False,
@@ -109,7 +109,7 @@ class _Losses(pl.Callback):
 def _predictions(
     run: RunFolder, module: BenchmarkModule, data: Benchmark, split: str, claimed: Mapping[str, Any]
 ) -> Check:
-    """Score a file of predictions on targets that are read anew, and compare with what the results claim."""
+    """Score a file of predictions on targets read again, and compare with what the results claim."""
     name, path = f"{split} predictions", run.predictions(split)
     scores = {
         metric: value
@@ -133,23 +133,23 @@ def _predictions(
 
 
 def _is_equal(computed: float | None, claimed: Any) -> bool:
-    """Compare scores up to rounding; one that is undefined is null in a file."""
+    """Compare scores up to rounding; an undefined score is null in a file."""
     if computed is None or not isinstance(claimed, int | float):
         return computed is None and claimed is None
     return math.isclose(computed, claimed, rel_tol=_ROUNDING, abs_tol=_ROUNDING)
 
 
 def _read(path: Path, module: BenchmarkModule, data: Benchmark, split: str) -> tuple[Tensor, Tensor]:
-    """Read predictions `[rows, P]`, and the benchmark's own targets `[rows, T]` beside them.
+    """Read predictions `[rows, P]`, and the benchmark's targets `[rows, T]` for them.
 
     Raises:
-        BadInput: there is no such file, its rows are not those of the split, or a prediction is no number.
-        CorruptData: the file is no table.
+        BadInput: there is no such file, its rows are not those of the split, or a prediction is not a number.
+        CorruptData: the file is not a table.
     """
     axis = {"graph": GRAPH, "node": NODE}.get(str(module.spec.level))
     table = data.tables[split]
     if axis is None or not module.task.comparable or "y" not in table.columns:
-        raise BadInput(f"Predictions of {module.spec.name} are about neither graphs nor nodes, and cannot be scored.")
+        raise BadInput(f"Predictions of {module.spec.name} are not about graphs or nodes, and cannot be scored.")
     frame = _read_frame(path)
     lengths = table.lengths(axis).numpy()
     ids = np.repeat(np.array([str(one) for one in data.ids(split)], dtype=object), lengths)
@@ -173,7 +173,7 @@ def _read_frame(path: Path) -> pd.DataFrame:
     try:
         return pd.read_csv(path, dtype={"id": str})  # names as text: 007 would lose its zeros
     except (OSError, ValueError) as error:  # pandas' own errors are ValueErrors
-        raise CorruptData(f"{path} is no table of predictions: {error}") from error
+        raise CorruptData(f"{path} is not a table of predictions: {error}") from error
 
 
 def _columns_of_predictions(frame: pd.DataFrame, kind: str | None) -> list[str]:

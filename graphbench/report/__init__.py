@@ -21,7 +21,7 @@ __all__ = ["result_tables", "write_comparison", "write_report", "write_tuning"]
 def result_tables(runs: Sequence[RunFolder]) -> list[ResultTable]:
     """Compute the results of runs, one table per benchmark and data; runs that differ only in their seed share a row.
 
-    A folder that is named twice counts once.
+    A folder given twice counts once.
 
     Raises:
         BadInput: no run was given.
@@ -53,7 +53,7 @@ def write_tuning(tuning: Tuning, best: RunFolder, output: Path) -> None:
 
 
 def write_comparison(runs: Sequence[RunFolder], folder: Path) -> list[Path]:
-    """Write the page as report.html, and its result tables as table.md, table.csv and table.tex; returns the files.
+    """Write the page as report.html, and its result tables as table.md, table.csv and table.tex; return the files.
 
     Raises:
         BadInput: no run was given.

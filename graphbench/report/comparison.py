@@ -1,14 +1,14 @@
 """Compare models: scores of every seed side by side, differences to the best model, and ranks over benchmarks.
 
-Equations and sources of the tests over several benchmarks, each of which counts as one observation: Demsar (2006),
-"Statistical Comparisons of Classifiers over Multiple Data Sets":
+Equations and sources of the tests over several benchmarks, each counted as one observation: Demsar (2006), "Statistical
+Comparisons of Classifiers over Multiple Data Sets":
 
-- the rank of a model is its place by test score on a benchmark, from 1 for the best; equal scores share the mean of
-  their places, and ranks are averaged over benchmarks;
-- Friedman's test asks whether all models have one mean rank (three models or more);
+- the rank of a model is its position by test score on a benchmark, starting at 1 for the best; equal scores share the
+  mean of their positions, and ranks are averaged over benchmarks;
+- Friedman's test checks whether all models have the same mean rank (three models or more);
 - Wilcoxon's signed-rank test compares two models by the ranks of their differences over benchmarks: each model with the
-  one of the best mean rank, with Holm's correction. Benchmarks differ in their units, so that differences are relative
-  to the mean of both scores.
+  one with the best mean rank, with Holm's correction. Benchmarks differ in their units, so differences are relative to
+  the mean of both scores.
 """
 
 from __future__ import annotations
@@ -60,12 +60,12 @@ def _score_panel(table: ResultTable, rows: Sequence[Row], key: str, title: str, 
 
 
 def _clip(axes: Axes, scores: Sequence[Score], models: Sequence[Score]) -> None:
-    """Limit the axis to about three times the range of the models; replace scores outside by an arrow and a number.
+    """Limit the axis to about three times the range of the models; replace scores outside with an arrow and a number.
 
     Otherwise a weak baseline would squeeze all models into one point. `scores[n]` is drawn at height n.
     """
     ends = [end for score in (models if len(models) > 1 else scores) for end in _extent(score)]
-    # A twentieth of the largest value at least, where all models agree.
+    # At least a twentieth of the largest value, in case all models agree.
     room = 2 * max(max(ends) - min(ends), 0.05 * abs(max(ends, key=abs)))
     near = [end for score in scores for end in _extent(score) if min(ends) - room <= end <= max(ends) + room]
     margin = 0.08 * (max(near) - min(near) or room or 1.0)
@@ -85,25 +85,25 @@ def _extent(score: Score) -> list[float]:
 
 
 def comparison_section(table: ResultTable, name: str) -> Section | None:
-    """Compare models with the one of the best validation score; None if no two share two seeds or splits."""
+    """Compare models with the one with the best validation score; None if no two share two seeds or splits."""
     rows = table.comparisons
     if not rows:
         return None
     intro = (
-        f"Every model beside {table.best.label}, which has the best validation score, on the seeds and splits that "
+        f"Every model compared with {table.best.label}, which has the best validation score, on seeds and splits that "
         "both have. Lines are 95 % intervals of the mean difference."
     )
     if any(row.comparison is not None and row.comparison.test == CORRECTED for row in rows):
         intro += (
-            " Splits of one data set share training graphs: the corrected test counts that, Wilcoxon's does not. Seeds "
-            "of one split are averaged first."
+            " Splits of one data set share training graphs: the corrected test accounts for that, Wilcoxon's does not. "
+            "Seeds on one split are averaged first."
         )
     section = Section(name, "Differences to the best model", intro)
     section.panels.append(_difference_panel(table, name))
     section.notes += [_describe_difference(table, row) for row in rows]
     if len(rows) > 1:
         section.notes.append(
-            f"Holm's p-values are for all {len(rows)} comparisons together, the others for each alone."
+            f"Holm's p-values are for all {len(rows)} comparisons together, the others for each separately."
         )
     return section
 
@@ -125,7 +125,7 @@ def _difference_panel(table: ResultTable, name: str) -> Panel:
 
 
 def _describe_difference(table: ResultTable, row: Row) -> str:
-    """Say how large a difference is, its interval, the number of pairs, and p-values of both tests."""
+    """Describe the size of a difference, its interval, the number of pairs, and p-values of both tests."""
     comparison = row.comparison
     assert comparison is not None
     split, _, metric = comparison.key.partition("/")
@@ -158,8 +158,8 @@ def across_section(tables: Sequence[ResultTable]) -> Section | None:
     section = Section(
         "across",
         "All benchmarks together",
-        f"Mean rank by test score over {len(tables)} benchmarks, 1 for the best. Each benchmark is one observation, so "
-        "that few benchmarks can show little, whatever the number of seeds.",
+        f"Mean rank by test score over {len(tables)} benchmarks, 1 for the best. Each benchmark is one observation: "
+        "few benchmarks can show little, whatever the number of seeds.",
     )
     section.notes.append("; ".join(f"{models[number]} {ranks[number]:.2f}" for number in order) + ".")
     if len(models) > 2:
@@ -168,13 +168,13 @@ def across_section(tables: Sequence[ResultTable]) -> Section | None:
     for number, p, corrected in zip(others, p_values, holm(p_values), strict=True):
         after = f"; after Holm {show_p(corrected)}" if len(others) > 1 else ""
         section.notes.append(
-            f"{models[number]} beside {models[best]}: Wilcoxon's signed-rank test over benchmarks {show_p(p)}{after}."
+            f"{models[number]} and {models[best]}: Wilcoxon's signed-rank test over benchmarks {show_p(p)}{after}."
         )
     return section
 
 
 def common_scores(tables: Sequence[ResultTable]) -> tuple[list[str], np.ndarray]:
-    """Return models with a finite test score in every table, and these scores `[models, tables]`, less being better.
+    """Return models with a finite test score in every table, and these scores `[models, tables]`, lower is better.
 
     Models are matched by architecture and options, since their labels depend on the other rows of a table.
     """
@@ -186,7 +186,7 @@ def common_scores(tables: Sequence[ResultTable]) -> tuple[list[str], np.ndarray]
         columns.append({model: mean for model, mean in means.items() if math.isfinite(mean)})
     models = [model for model in columns[0] if all(model in column for column in columns)]
     names = [name for name, _ in models]
-    # Models of one architecture are numbered: their labels depend on the tables, and their options are long.
+    # Models of one architecture are numbered: labels depend on the tables, and options are long.
     numbers = [names[:place].count(name) + 1 for place, name in enumerate(names)]
     labels = [f"{name} {n}" if names.count(name) > 1 else name for name, n in zip(names, numbers, strict=True)]
     scores = np.array([[column[model] for column in columns] for model in models])
@@ -201,13 +201,13 @@ def _model(row: Row) -> tuple[str, str]:
 
 
 def friedman(scores: np.ndarray) -> float:
-    """Return p of Friedman's test of `[models, benchmarks]`; NaN where all ranks are equal."""
+    """Return p of Friedman's test of `[models, benchmarks]`; NaN if all ranks are equal."""
     with np.errstate(invalid="ignore", divide="ignore"):
         return float(stats.friedmanchisquare(*scores).pvalue)
 
 
 def signed_rank(one: np.ndarray, other: np.ndarray) -> float:
-    """Return p of Wilcoxon's signed-rank test of relative differences `[benchmarks]`; NaN where all are 0."""
+    """Return p of Wilcoxon's signed-rank test of relative differences `[benchmarks]`; NaN if all are 0."""
     size = (np.abs(one) + np.abs(other)) / 2
     relative = np.divide(one - other, size, out=np.zeros_like(size), where=size > 0)
     return float(stats.wilcoxon(relative).pvalue) if np.any(relative) else math.nan

@@ -1,4 +1,4 @@
-"""Draw what was logged over epochs: losses, metrics, learning rates, speed, and the gap to unseen graphs."""
+"""Draw logged values over epochs: losses, metrics, learning rates, speed, and the gap to unseen graphs."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from graphbench.report.scores import ResultTable
 
 #: Ratio of the largest to the smallest value above which an axis is logarithmic.
 _DECADES = 30.0
-#: Largest number of series in a panel with thin lines for single seeds.
+#: Maximum number of series for which a panel has thin lines for single seeds.
 _FEW = 4
 _RATES = ("lr-", "lr/")
-#: Prefixes of quantities whose axis begins at zero.
+#: Prefixes of quantities whose axis starts at zero.
 _FROM_ZERO = (*_RATES, "time/")
 _SPLITS = {"train": "training", "val": "validation"}
 #: Splits that training graphs may be compared with, and their names in titles.
@@ -42,7 +42,7 @@ class _Series:
 
 @dataclass(frozen=True)
 class _Plot:
-    """A panel before it is drawn."""
+    """A panel to draw."""
 
     title: str
     unit: str
@@ -50,13 +50,13 @@ class _Plot:
 
     @property
     def is_empty(self) -> bool:
-        """Tell whether nothing would be seen: a learning rate needs two points, since only its course matters."""
+        """Return whether it would show nothing: a learning rate needs two points, since only its changes matter."""
         least = 2 if self.series[0].quantity.startswith(_RATES) else 1
         return all(len(curve) < least for series in self.series for curve in series.curves)
 
 
 def learning_curves(table: ResultTable, name: str) -> Section:
-    """Draw small multiples of what the runs of a benchmark logged, without panels that would be empty."""
+    """Draw small multiples of the logged values of a benchmark's runs, without empty panels."""
     styles = {group: Style(n) for n, group in enumerate(table.groups) if any(run.curves for run in group.runs)}
     if not styles:
         return Section(name, "Learning curves", "No run has logged a finished epoch.")
@@ -80,9 +80,9 @@ def _intro(table: ResultTable) -> str:
         f"(n – 1){thin}. " if several else ""
     )  # fmt: skip
     return (
-        f"{seeds}Training scores are averaged over an epoch, while the model still moves and with its dropout on; "
-        "validation scores are of the model at the end of the epoch. A ring is the best epoch of a seed by validation "
-        f"{table.chosen_by}: the checkpoint whose scores are in the table."
+        f"{seeds}Training scores are averaged over an epoch, while the model still changes and dropout is on; "
+        "validation scores are from the end of the epoch. A ring marks the best epoch of a seed by validation "
+        f"{table.chosen_by}: the checkpoint of the scores in the table."
     )
 
 
@@ -113,7 +113,7 @@ def _several(table: ResultTable, styles: Mapping[Group, Style]) -> list[_Plot]:
 def _scores(table: ResultTable) -> list[tuple[str, str, str]]:
     """List name, title and unit of the loss and the benchmark's metric; once if the loss is the metric.
 
-    Before any fit has finished, no run names its metric, so all logged scores are listed.
+    Before a fit has finished, no run names its metric, so all logged scores are listed.
     """
     runs = [run for group in table.groups for run in group.runs]
     logged = dict.fromkeys(name[4:] for run in runs for name in run.curves if name.startswith("val/"))
@@ -124,7 +124,7 @@ def _scores(table: ResultTable) -> list[tuple[str, str, str]]:
 
 
 def _is_loss(run: Run, metric: str) -> bool:
-    """Tell whether a metric was equal to the loss whenever both were logged."""
+    """Return whether a metric was equal to the loss whenever both were logged."""
     pairs = [(run.curves.get(f"{split}/loss"), run.curves.get(f"{split}/{metric}")) for split in _SPLITS]
     return all(
         a is not None and b is not None and len(a) == len(b) and np.allclose(a, b, equal_nan=True) for a, b in pairs
@@ -148,7 +148,7 @@ def _draw(plot: _Plot, name: str, metric: str) -> Panel:
         axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True, min_n_ticks=1))
         if plot.series[0].quantity.startswith(_FROM_ZERO):
             axes.set_ylim(bottom=0)
-        # Only where all values are positive: a logarithmic axis has no zero.
+        # Only if all values are positive: a logarithmic axis has no zero.
         elif _spans_decades(np.concatenate([curve for series in plot.series for curve in series.curves])):
             make_logarithmic(axes)
             axes.set_ylabel(f"{plot.unit} (logarithmic)".strip())
@@ -163,7 +163,7 @@ def _draw_series(axes: Axes, series: _Series, single_seeds: bool) -> None:
         for curve in curves:
             axes.plot(curve.index, curve, color=series.style.colour, linewidth=0.7, alpha=0.45)
     if curves:
-        # the mean ends with the shortest seed, since one over fewer seeds would jump
+        # the mean stops at the shortest seed, since a mean over fewer seeds would jump
         seeds = pd.concat(curves, axis=1, join="inner").sort_index()
         draw_mean(axes, seeds.mean(axis=1, skipna=False), seeds.std(axis=1, ddof=1, skipna=False), series.style)
 
@@ -183,12 +183,12 @@ def _spans_decades(values: np.ndarray) -> bool:
 
 
 def gap_section(table: ResultTable, name: str) -> Section | None:
-    """Draw the gap in the metric to splits scored in training, and state that to the test split; None without one."""
+    """Draw the gap in the metric to splits scored in training, and state that to the test split; None without any."""
     section = Section(
         name,
         "Gap between training and unseen graphs",
         f"How much worse {table.metric} is on unseen graphs than on a fixed part of the training graphs, both "
-        "scored in evaluation mode; above zero the model is better on what it has seen. Bands are one standard "
+        "scored in evaluation mode; above zero the model is better on seen graphs. Bands are one standard "
         "deviation (n – 1) over seeds. The gap in the loss is in the run folder.",
     )
     gaps = {number: frame for number, group in enumerate(table.groups) if len(frame := _gaps(group, table.metric))}
@@ -206,7 +206,7 @@ def gap_section(table: ResultTable, name: str) -> Section | None:
 
 
 def looked_at_test(group: Group) -> bool:
-    """Tell whether a run of a group scored the test split while it was training."""
+    """Return whether a run of a group scored the test split during training."""
     return any(len(run.gap) and len(_select(run.gap, "test", "fit")) for run in group.runs)
 
 

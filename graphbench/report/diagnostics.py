@@ -1,4 +1,4 @@
-"""Draw what the diagnostics measured by layer and epoch, and embed the pictures that they left in a run folder."""
+"""Draw the diagnostics' measures by layer and epoch, and embed the pictures that they stored in a run folder."""
 
 from __future__ import annotations
 
@@ -41,24 +41,24 @@ _DIAGNOSTICS = {
     ),
     "rank_progression": _Diagnostic(
         "Rank of the node tokens by depth",
-        "How many directions the node tokens span: depth l is what enters attention layer l, the last depth what "
-        "leaves the model; on fixed probe graphs.",
+        "How many directions the node tokens span: depth l is the input of attention layer l, the last depth the "
+        "model's output; on fixed probe graphs.",
         "depth",
         ("effective_rank", "stable_rank", "numerical_rank", "similarity"),
     ),
     "range": _Diagnostic(
         "Range of information by depth",
-        "How far information travels: the Jacobian of a node's representation with respect to what enters at each "
+        "How far information travels: the Jacobian of a node's representation with respect to the input at each "
         "other node, by the distance between the two, on fixed probe graphs. Range is the mean distance weighted by "
-        "it; if all nodes had equal influence it would be their mean distance, which depends on the graphs alone. "
-        "Shares by distance are those of what leaves the model.",
+        "it; if all nodes had equal influence it would be their mean distance, which depends only on the graphs. "
+        "Shares by distance are those of the model's output.",
         "depth",
         ("range", "uniform_range", "influence", "unreachable"),
     ),
     "gradients": _Diagnostic(
         "Gradients and weights by depth",
-        "How strongly the loss depends on what enters attention layer l (Frobenius norm of its gradient over the "
-        "tokens of a graph; the last depth is what leaves the model), and the largest ratio of singular values among "
+        "How strongly the loss depends on the input of attention layer l (Frobenius norm of its gradient over the "
+        "tokens of a graph; the last depth is the model's output), and the largest ratio of singular values among "
         "the layer's weight matrices; on fixed probe graphs.",
         "depth",
         ("gradient_norm", "condition"),
@@ -76,7 +76,7 @@ _DEPTH = (
 #: Measures whose axis is logarithmic, since they grow or fade by factors from layer to layer.
 _BY_FACTORS = ("gradient_norm", "condition")
 
-#: Measure -> title of its panel and what its axis says.
+#: Measure -> title of its panel and label of its axis.
 _MEASURES = {
     "capacity": ("Attention capacity", "capacity / ‖values‖"),
     "token_capacity": ("Capacity of extra tokens", "capacity / ‖values‖"),
@@ -103,16 +103,16 @@ _MEASURES = {
     "condition": ("Condition of the weights", "ratio of singular values"),
     "share_beyond": ("From nodes farther than that", "share of influence"),
 }
-#: Measures of a distance, which is the axis of a panel of their own.
+#: Measures of a distance, which is the axis of a separate panel.
 _OF_DISTANCE = re.compile(r"share_(\d+)")
 _HOW_TO_READ = (
-    "Lines show the last measured epoch of every seed, with one standard deviation over seeds where there are several, "
+    "Lines show the last measured epoch of every seed, with one standard deviation over seeds if there are several, "
     "dotted lines the model before training; maps show the epochs that every seed reached (0 is before training), "
     "means over seeds. Values of single heads are in the run folder."
 )
 #: Spread of a measure, relative to its largest value, below which a sentence replaces the figure.
 _CONSTANT = 1e-6
-#: Larger pictures are only named: base64 adds a third, and a page must open on a phone.
+#: Larger pictures are only listed: base64 adds a third, and a page must open on a phone.
 _LARGEST_BYTES = 2_000_000
 _KINDS = {".png": ("image/png", b"\x89PNG\r\n\x1a\n"), ".svg": ("image/svg+xml", b"<svg")}
 
@@ -129,7 +129,7 @@ _Frames = Mapping[int, _Means]
 
 
 def diagnostic_sections(table: ResultTable, name: str) -> list[Section]:
-    """Build a section for every table by layer and epoch that a run has, those of plug-ins included."""
+    """Build a section for every table by layer and epoch that a run has, including those of plug-ins."""
     stems = dict.fromkeys(stem for group in table.groups for run in group.runs for stem in run.layers)
     sections = [_layer_section(table.groups, stem, f"{name}-{number}") for number, stem in enumerate(stems)]
     several = len({stem for stem, _ in _DEPTH} & set(stems)) > 1
@@ -137,8 +137,8 @@ def diagnostic_sections(table: ResultTable, name: str) -> list[Section]:
 
 
 def _depth_section(groups: Sequence[Group], name: str) -> Section:
-    """Draw the main measures of several tables by layer, beside each other."""
-    intro = "Capacity, rank, range, gradients and condition of the weights by layer, as far as they were measured."
+    """Draw the main measures of several tables by layer, side by side."""
+    intro = "Capacity, rank, range, gradients and condition of the weights by layer, if measured."
     section = Section(name, "What happens with depth", f"{intro} {_HOW_TO_READ}")
     shown: dict[int, str] = {}
     for stem, measure in _DEPTH:
@@ -183,7 +183,7 @@ def _titles(measure: str) -> tuple[str, str]:
 
 
 def over_seeds(group: Group, stem: str) -> dict[str, _Means]:
-    """Average each measure over the group's runs, leaving out values that are not finite."""
+    """Average each measure over the group's runs, ignoring values that are not finite."""
     tables = [_finite(run.layers[stem]).assign(run=n) for n, run in enumerate(group.runs) if stem in run.layers]
     rows = pd.concat(tables) if tables else pd.DataFrame({"measure": []})
     means = {}
@@ -200,13 +200,13 @@ def _finite(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _constant(frames: _Frames) -> float | None:
-    """Return the value that a measure has everywhere; None where it varies."""
+    """Return the value that a measure has everywhere; None if it varies."""
     values = np.concatenate([table["mean"].to_numpy(float) for means in frames.values() for table in means])
     return float(values[0]) if np.ptp(values) <= _CONSTANT * np.abs(values).max() else None
 
 
 def _by_layer(frames: _Frames, groups: Sequence[Group], measure: str, depth: str, name: str) -> Panel:
-    """Draw the last epoch of each group over layers, and its model before training."""
+    """Draw the last epoch of each group over layers, and its untrained model."""
     title, axis = _titles(measure)
     with panel_axes(title, depth, axis) as (figure, axes):
         for number, means in frames.items():
@@ -223,7 +223,7 @@ def _by_layer(frames: _Frames, groups: Sequence[Group], measure: str, depth: str
 
 
 def _draw_course(axes: Axes, style: Style, rows: pd.DataFrame, before: pd.Series[float] | None) -> None:
-    """Draw means with their deviations, and dotted the model before training."""
+    """Draw means with their deviations, and the untrained model as a dotted line."""
     deviations = rows["std"].fillna(0.0)  # that of one seed is NaN
     look: dict[str, Any] = {"color": style.colour, "linestyle": style.line, "marker": style.marker, "capsize": 2.5}
     axes.errorbar(rows.index, rows["mean"], yerr=deviations, **look)
@@ -232,7 +232,7 @@ def _draw_course(axes: Axes, style: Style, rows: pd.DataFrame, before: pd.Series
 
 
 def _heatmaps(frames: _Frames, groups: Sequence[Group], measure: str, depth: str, name: str) -> list[Panel]:
-    """Draw a map of layer and epoch for each group with two of both, all in one colour scale."""
+    """Draw a map of layer and epoch for each group with at least two of both, all with one colour scale."""
     maps = {number: means.epochs["mean"].unstack("epoch").sort_index(axis=1) for number, means in frames.items()}
     maps = {number: map_ for number, map_ in maps.items() if min(map_.shape) > 1}
     if not maps:
@@ -251,7 +251,7 @@ def _heatmaps(frames: _Frames, groups: Sequence[Group], measure: str, depth: str
 def _map(
     values: pd.DataFrame, labels: tuple[str, str, str, str], limits: tuple[float, float], description: str, name: str
 ) -> Panel:
-    """Draw a table with numbers as rows and columns; labels are those of title, columns, rows and colours."""
+    """Draw a table with numbers as rows and columns; labels are for title, columns, rows and colours."""
     title, columns, rows, colours = labels
     with panel_axes(title, columns, rows) as (figure, axes):
         axes.grid(False)
@@ -271,7 +271,7 @@ def _map(
 def _by_distance(
     by_group: Mapping[int, Mapping[str, _Means]], groups: Sequence[Group], depth: str, name: str
 ) -> list[Panel]:
-    """Draw shares by distance: a curve of the last depth of each group, and a map of depths where there are several."""
+    """Draw shares by distance: a curve of the last depth of each group, and a map of depths if there are several."""
     title, axis = "Influence by distance", "share of influence"
     tables = {}
     for number, means in by_group.items():
@@ -303,18 +303,18 @@ def _by_distance(
 
 
 def _ticks(measured: pd.Index) -> Locator:
-    """Put a tick at every measured place, or at round numbers if there are many."""
+    """Put a tick at every measured value, or at round numbers if there are many."""
     return FixedLocator(list(measured)) if len(measured) <= 12 else MaxNLocator("auto", integer=True)
 
 
 def _edges(centres: np.ndarray) -> np.ndarray:
-    """Return the borders of cells half-way between their centres."""
+    """Return the borders of cells halfway between their centres."""
     between = (centres[1:] + centres[:-1]) / 2
     return np.concatenate([[2 * centres[0] - between[0]], between, [2 * centres[-1] - between[-1]]])
 
 
 def picture_section(runs: Sequence[Run], name: str) -> Section | None:
-    """Embed the pictures of all runs, those of one file name side by side; None without pictures."""
+    """Embed the pictures of all runs, those with the same file name side by side; None without pictures."""
     intro = "Pictures that the runs' diagnostics drew, under their file names."
     section = Section(name, "Pictures", intro, wide=True)
     pictures = [(path.relative_to(run.folder.path).as_posix(), path, run) for run in runs for path in run.pictures]
@@ -328,19 +328,19 @@ def picture_section(runs: Sequence[Run], name: str) -> Section | None:
 
 
 def _fault(path: Path) -> str:
-    """Say why a picture cannot be embedded; "" if it can."""
+    """Return why a picture cannot be embedded; "" if it can."""
     signature = _KINDS[path.suffix][1]
     size = path.stat().st_size
     if size > _LARGEST_BYTES:
-        return f"it has {size / 1e6:.1f} MB, more than the {_LARGEST_BYTES / 1e6:.0f} MB that are embedded"
+        return f"it has {size / 1e6:.1f} MB, more than the {_LARGEST_BYTES / 1e6:.0f} MB allowed"
     with path.open("rb") as file:
         start = file.read(4096)
     valid = start.startswith(signature) if path.suffix == ".png" else signature in start
-    return "" if valid else f"it is no {path.suffix[1:].upper()} file"
+    return "" if valid else f"it is not a {path.suffix[1:].upper()} file"
 
 
 def _embed(path: Path, run: Run) -> Markup:
-    """Return an IMG element: in one, browsers run no script of a picture and load nothing for it."""
+    """Return an IMG element: in it, browsers run no script of a picture and load nothing for it."""
     data = base64.b64encode(path.read_bytes()).decode("ascii")
     words = path.stem.replace("_", " ").replace("-", " ")
     return Markup('<img src="data:{};base64,{}" alt="{} of {}">').format(_KINDS[path.suffix][0], data, words, run.name)

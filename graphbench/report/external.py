@@ -1,4 +1,4 @@
-"""Show other scores that `graphbench test` stored: against expected ones, and on labelled files beside the splits."""
+"""Show other scores that `graphbench test` stored: compared with expected ones, and on additional labelled files."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ def external_section(runs: Sequence[Run], name: str) -> Section | None:
     metrics = [metric for metric in dict.fromkeys(names) if metric]
     section = Section(
         name,
-        "Labelled files beside the splits",
-        "Every labelled row of a file, scored by graphbench test --input; no split was made of it, and the results "
-        "above do not change with it. Baselines are fitted on the training part.",
+        "Labelled files outside the splits",
+        "Every labelled row of a file, scored by graphbench test --input; no split contains it, and the results "
+        "above do not include it. Baselines are fitted on the training part.",
         lines=[["file", "model", "rows scored", *metrics]],
     )
     for run, title, record in files:
@@ -66,7 +66,7 @@ def _count(record: Mapping[str, Any], key: str) -> str:
 
 
 def _notes(record: Mapping[str, Any], label: str) -> list[str]:
-    """Count rows that are not scored or were trained on, and list undefined scores."""
+    """Count rows that were not scored or that are in the training part, and list undefined scores."""
     unscored = [
         f"{value:,} {words}"
         for key, words in (("unlabelled", "without a label"), ("failed", "that cannot be scored"))

@@ -1,7 +1,7 @@
-"""Draw small figures as inline SVG that takes its colours from the page, and collect them in panels and sections.
+"""Draw small figures as inline SVG with the page's colours, and collect them in panels and sections.
 
-Series differ in colour (Okabe and Ito's palette, safe for any colour vision), in line style and in marker, so that no
-figure relies on colour alone. Text stays text.
+Series differ in colour (Okabe and Ito's palette, safe for any colour vision), line style and marker; no figure relies
+only on colour. Text stays text.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogFormatter
 
-#: Placeholders that `svg` replaces by the page's colours: series, then ink and rules.
+#: Placeholders that `svg` replaces with the page's colours: series, then ink and rules.
 PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#6f6f6f")
 INK, RULE = "#000001", "#000002"
 _PAGE_COLOURS = {colour: f"var(--series-{number})" for number, colour in enumerate(PALETTE)} | {
@@ -40,7 +40,7 @@ _NO_XML = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f]")
 _LONGEST_LABEL = 22
 
 _SETTINGS: dict[Any, Any] = {
-    "svg.fonttype": "none", "text.parse_math": False,  # labels hold names of options, with their _ and $
+    "svg.fonttype": "none", "text.parse_math": False,  # labels contain names of options, with their _ and $
     "text.color": INK, "axes.labelcolor": INK, "xtick.labelcolor": INK, "ytick.labelcolor": INK,
     "axes.edgecolor": RULE, "grid.color": RULE, "xtick.color": RULE, "ytick.color": RULE,
     "axes.linewidth": 0.8, "grid.linewidth": 0.6, "lines.linewidth": 1.6, "lines.markersize": 4.5,
@@ -53,7 +53,7 @@ _SETTINGS: dict[Any, Any] = {
 
 @dataclass(frozen=True)
 class Style:
-    """Colour, line and marker that series `number` (from 0) has in every figure of a page."""
+    """Colour, line and marker of series `number` (from 0) in every figure of a page."""
 
     number: int
 
@@ -75,7 +75,7 @@ class Style:
 
 @dataclass(frozen=True)
 class LegendEntry:
-    """Label of a series, with its line and marker, in the legend that all panels of a section share."""
+    """Label of a series with its line and marker, in the legend shared by all panels of a section."""
 
     label: str
     swatch: Markup
@@ -85,10 +85,10 @@ class LegendEntry:
 def panel_axes(
     title: str = "", x: str = "", y: str = "", size: tuple[float, float] = (3.7, 2.6), rows: Sequence[str] = ()
 ) -> Iterator[tuple[Figure, Axes]]:
-    """Yield a figure of one panel under the page's settings; matplotlib's global ones stay.
+    """Yield a figure with one panel and the page's settings; matplotlib's global settings are unchanged.
 
-    The size is in inches, which the page scales to its column. `rows` are labels of horizontal rows at the heights 0,
-    1, ..., whose number then decides the height.
+    The size is in inches, which the page scales to its column. `rows` are labels of horizontal rows at heights 0, 1,
+    ...; if given, their number decides the height.
     """
     with mpl.rc_context(_SETTINGS):
         figure = Figure(figsize=(3.7, 0.9 + 0.3 * len(rows)) if rows else size)
@@ -108,19 +108,19 @@ def shorten(label: str) -> str:
 
 
 def with_unit(text: str, unit: str) -> str:
-    """Append a unit in brackets, where there is one."""
+    """Append a unit in brackets if there is one."""
     return f"{text} [{unit}]" if unit else text
 
 
 def make_logarithmic(axes: Axes) -> None:
-    """Make the vertical axis logarithmic; labels are plain numbers, also between the powers of a short axis."""
+    """Make the vertical axis logarithmic; labels are plain numbers, also between powers on a short axis."""
     axes.set_yscale("log")
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.yaxis.set_minor_formatter(LogFormatter(minor_thresholds=(1.0, 0.4)))  # else formulas, which no page reads
+    axes.yaxis.set_minor_formatter(LogFormatter(minor_thresholds=(1.0, 0.4)))  # else formulas
 
 
 def draw_mean(axes: Axes, mean: pd.Series[float], sd: pd.Series[float], style: Style) -> None:
-    """Draw a line over epochs with about eight markers, and a band of one standard deviation where it is finite."""
+    """Draw a line over epochs with about eight markers, and a band of one standard deviation if it is finite."""
     axes.fill_between(mean.index, mean - sd, mean + sd, color=style.colour, alpha=0.12, linewidth=0)
     axes.plot(
         mean.index, mean, color=style.colour, linestyle=style.line, marker=style.marker,
@@ -129,7 +129,7 @@ def draw_mean(axes: Axes, mean: pd.Series[float], sd: pd.Series[float], style: S
 
 
 def legend(labels: Mapping[int, str], name: str) -> list[LegendEntry]:
-    """Draw the line and marker of each series, by number, beside its label; `name` is unique in the page."""
+    """Draw the line and marker of each series, by number, next to its label; `name` is unique in the page."""
     entries = []
     for number, label in labels.items():
         style = Style(number)
@@ -144,14 +144,14 @@ def legend(labels: Mapping[int, str], name: str) -> list[LegendEntry]:
 def svg(figure: Figure, description: str, name: str) -> Markup:
     """Render a figure in this module's colours as an SVG element for an HTML page.
 
-    The description is for screen readers, "" for a figure that only repeats text; `name` is unique in the page, as a
+    The description is for screen readers, "" for a figure that only repeats text; `name`, unique in the page, is a
     prefix of identifiers.
     """
     buffer = io.BytesIO()
     figure.patch.set_visible(False)
     for axes in figure.axes:
         axes.patch.set_visible(False)
-    # With a salt of its own the identifiers of a figure are the same in every run.
+    # With a fixed salt, the identifiers of a figure are the same in every run.
     with mpl.rc_context({**_SETTINGS, "svg.hashsalt": name}), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from")  # browsers have their own fonts
         figure.savefig(buffer, format="svg", dpi=200)
@@ -159,7 +159,7 @@ def svg(figure: Figure, description: str, name: str) -> Markup:
 
 
 def embedded(drawing: bytes, description: str, name: str) -> Markup:
-    """Make a drawing in this module's colours, an SVG file, an element for an HTML page; arguments as in `svg`."""
+    """Convert an SVG file in this module's colours to an element for an HTML page; arguments as in `svg`."""
     root = ET.fromstring(_NO_XML.sub(b"", drawing))
     _embed(root, name)
     root.attrib.update({"role": "img", "aria-label": description} if description else {"aria-hidden": "true"})
@@ -171,10 +171,10 @@ def _embed(root: ET.Element, name: str) -> None:
     for parent in list(root.iter()):
         for child in [child for child in parent if child.tag.rpartition("}")[2] in ("metadata", "style")]:
             parent.remove(child)
-    for size in ("width", "height"):  # the view box stays, so that the page decides the size
+    for size in ("width", "height"):  # the view box remains, so that the page decides the size
         root.attrib.pop(size, None)
     for element in root.iter():
-        # HTML knows the elements of SVG without a namespace.
+        # HTML knows SVG elements without a namespace.
         element.tag = element.tag.rpartition("}")[2]
         attributes = dict(element.attrib)
         element.attrib.clear()
@@ -209,9 +209,9 @@ class Section:
     name: str  # anchor in the page
     title: str  # heading
     intro: str  # how to read the panels
-    legend: list[LegendEntry] = field(default_factory=list)  # of the series in all panels
+    legend: list[LegendEntry] = field(default_factory=list)  # for the series in all panels
     lines: list[list[str]] = field(default_factory=list)  # rows of a table, header first
     panels: list[Panel] = field(default_factory=list)  # shown at once
     wide: bool = False  # show two panels in a row on a desktop instead of three
-    more: list[Panel] = field(default_factory=list)  # panels in a closed fold
+    more: list[Panel] = field(default_factory=list)  # panels in a collapsed section
     notes: list[str] = field(default_factory=list)  # sentences below the panels

@@ -37,13 +37,13 @@ def as_markdown(tables: Sequence[ResultTable]) -> str:
 
 
 def pipe_table(lines: Sequence[Sequence[str]]) -> list[str]:
-    """Return the lines of a Markdown table, of cells with the header first; numbers stand right."""
+    """Return the lines of a Markdown table from cells, header first; numbers are right-aligned."""
     header, *rows = [[markdown_text(text) for text in line] for line in lines]
     return [f"| {' | '.join(line)} |" for line in (header, ["---", *["---:"] * (len(header) - 1)], *rows)]
 
 
 def as_latex(tables: Sequence[ResultTable]) -> str:
-    """Write tables for the package booktabs, one per benchmark."""
+    """Write tables for the LaTeX package booktabs, one per benchmark."""
     parts = ["% needs \\usepackage{booktabs}"]
     for table in tables:
         header, *rows = [[_latex(text) for text in line] for line in (table.header(), *table.lines())]
@@ -61,9 +61,9 @@ def _latex(text: str) -> str:
 
 def _caption(table: ResultTable) -> str:
     metric = f": {table.metric}, {table.better}" if table.metric and table.better else ""
-    single = " p-values are of single comparisons." if len(table.comparisons) > 1 else ""
+    single = " p-values are for single comparisons." if len(table.comparisons) > 1 else ""
     return (
-        f"{table.benchmark}{metric}. Scores of the checkpoint with the best validation score; mean ± standard "
+        f"{table.benchmark}{metric}. Scores from the checkpoint with the best validation score; mean ± standard "
         f"deviation over {table.over} (n – 1).{single}"
     )
 
@@ -72,7 +72,7 @@ def as_csv(tables: Sequence[ResultTable]) -> str:
     """Write one table of unrounded numbers: mean, standard deviation (n - 1) and number of runs of every quantity.
 
     Units are those of results.json (seconds, MB), whatever the other formats show. An empty cell is an unknown number,
-    and what a baseline has none of: seeds and epochs.
+    or something a baseline lacks: seeds and epochs.
     """
     rows = []
     for table in tables:

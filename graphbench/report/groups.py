@@ -1,4 +1,4 @@
-"""Group runs that differ only in seed or split, name the groups, and separate those trained on other data."""
+"""Group runs that differ only in seed or split, name the groups, and separate those trained on different data."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from typing import Any
 from graphbench.data.files import nested
 from graphbench.report.loading import Run
 
-#: Options in the label of a group; a table in the page lists all.
+#: Number of options in the label of a group; a table in the page lists all.
 _OPTIONS_IN_LABEL = 3
 #: Options of the data in the name of a table.
 _OPTIONS_IN_NAME = 2
 _LONGEST_VALUE = 24
-#: Options of the data that number the split of a run.
+#: Options of the data that determine the split of a run.
 SPLIT_OPTIONS = ("fold", "split_seed")
 
 
 @dataclass(frozen=True, eq=False)
 class Group:
-    """Runs of one benchmark, architecture and configuration, apart from seed, fold and seed of the split."""
+    """Runs with the same benchmark, architecture and configuration, except seed, fold and seed of the split."""
 
     label: str  # architecture, and the options in which it differs from other groups of that architecture
-    runs: tuple[Run, ...]  # in the order in which they were named
+    runs: tuple[Run, ...]  # in the order given
 
     @property
     def benchmark(self) -> str:
@@ -35,12 +35,12 @@ class Group:
 
     @property
     def several(self) -> bool:
-        """Tell whether there is more than one run."""
+        """Return whether there is more than one run."""
         return len(self.runs) > 1
 
     @property
     def repeated_seeds(self) -> list[str]:
-        """List seeds that one split has more than one run of."""
+        """List seeds with more than one run on the same split."""
         counts = Counter(replicate(run) for run in self.runs)
         return list(dict.fromkeys(key[0] for key, count in counts.items() if count > 1))
 
@@ -51,7 +51,7 @@ class Group:
 
     @property
     def replicates(self) -> str:
-        """Return seeds, and splits if there are several, as text: `0, 1; folds 0, 1, 2`."""
+        """Return seeds, and splits if several, as text: `0, 1; folds 0, 1, 2`."""
         seeds = [run.seed for run in self.runs]
         if len(self.splits) == 1:
             return ", ".join(seeds)
@@ -80,7 +80,7 @@ def group_runs(runs: Sequence[Run]) -> list[Group]:
     for run in runs:
         settings = json.dumps(_settings(run), sort_keys=True, default=str) if run.config else f"unread {run.name}"
         groups = members.setdefault((run.benchmark, run.architecture, settings), [])
-        # runs of one configuration still differ in their data if the file has changed between them
+        # runs with one configuration still differ in their data if the file has changed in between
         fitting = (group for group in groups if all(_share_data(run, other) for other in group))
         if (group := next(fitting, None)) is not None:
             group.append(run)
@@ -95,9 +95,9 @@ def _share_data(run: Run, other: Run) -> bool:
 
 
 def alike(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Tell whether two records of data are of the same graphs in the same split: the same source, or equal content.
+    """Return whether two records of data have the same graphs in the same split: the same source, or equal content.
 
-    An empty record fits every other.
+    An empty record matches every other.
 
     Examples:
         >>> a = {"source": {"file": "1"}, "splits": {"train": {"graphs": 3, "content": "x"}}}
@@ -110,7 +110,7 @@ def alike(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 
 
 def _settings(run: Run) -> dict[str, Any]:
-    """Return the configuration without seed, number of the split, and expected score, which changes no run."""
+    """Return the configuration without seed, split number and expected score, which does not affect a run."""
     settings = {key: value for key, value in run.config.items() if key not in ("seed_everything", "expected")}
     if options := data_options(run.config):
         rest = {name: value for name, value in options.items() if name not in SPLIT_OPTIONS}
@@ -160,7 +160,7 @@ def _label(run: Run, peers: Sequence[Run]) -> str:
 
 
 def _rank(name: str, place: int, values: Sequence[str]) -> int:
-    """Order options of a label: classes, options that other groups set too, the rest, and empty values."""
+    """Order options of a label: classes, options that other groups also set, the rest, and empty values."""
     if name.endswith("class_path"):
         return 0
     if values[place] == "none":
@@ -175,7 +175,7 @@ def _short_name(name: str) -> str:
 
 
 def short_value(name: str, value: str) -> str:
-    """Shorten a class to its name, a long path of folders or modules to its end, any other long value to its start."""
+    """Shorten a class to its name, a long path to its end, any other long value to its start."""
     if name.endswith("class_path"):
         value = value.rpartition(".")[2]
     if len(value) <= _LONGEST_VALUE:
@@ -185,10 +185,10 @@ def short_value(name: str, value: str) -> str:
 
 
 def on_same_data(groups: Sequence[Group]) -> list[list[Group]]:
-    """Partition groups of one benchmark into tables, each of groups that share a split on the same data.
+    """Partition groups of one benchmark into tables of groups that share a split of the same data.
 
-    Groups without a common split share a table only if the data of one are unknown. As `group_runs` makes them, no
-    group has two kinds of data in one split.
+    Groups without a common split share a table only if the data of one are unknown. Groups from `group_runs` never have
+    two kinds of data in one split.
     """
     tables: list[list[Group]] = []
     for group in groups:
@@ -206,7 +206,7 @@ def _belongs(group: Group, table: Sequence[Group]) -> bool:
 
 
 def _compare_data(one: Group, other: Group) -> bool | None:
-    """Tell whether two groups have the same data; None if both are known and share no split."""
+    """Return whether two groups have the same data; None if both are known and share no split."""
     pairs = [(a, b) for a in one.runs for b in other.runs if replicate(a)[1:] == replicate(b)[1:]]
     if pairs:
         return all(alike(a.data, b.data) for a, b in pairs)
@@ -224,14 +224,14 @@ def table_names(benchmark: str, tables: Sequence[Sequence[Group]]) -> list[str]:
         ", ".join(f"{name} {short_value(name, one.get(name, 'none'))}" for name in differing[:_OPTIONS_IN_NAME])
         for one in options
     ]
-    # Data of one configuration may still differ, where a file was changed.
+    # Data with one configuration may still differ if a file was changed.
     if len(set(texts)) < len(texts):
         texts = [f"{text}{', ' if text else ''}data {number}" for number, text in enumerate(texts, 1)]
     return [f"{benchmark} ({text})" for text in texts]
 
 
 def split_sizes(runs: Sequence[Run]) -> str:
-    """Say how many graphs each split of the same data has, and how many rows were left out; "" if unknown."""
+    """Describe how many graphs each split of the same data has, and how many rows were skipped; "" if unknown."""
     records = [run.data for run in runs if run.data]
     if not records:
         return ""
@@ -242,5 +242,5 @@ def split_sizes(runs: Sequence[Run]) -> str:
             count = f"{sizes[0]:,}" if len(sizes) == 1 else f"{sizes[0]:,} to {sizes[-1]:,}"
             parts.append(f"{count} {title}")
     left_out = max(int(data.get("left_out", 0)) for data in records)
-    rows = f" {left_out:,} rows of the file could not be used and were left out." if left_out else ""
+    rows = f" {left_out:,} rows of the file could not be used and were skipped." if left_out else ""
     return f"Graphs: {', '.join(parts)}.{rows}" if parts else rows.strip()

@@ -1,8 +1,8 @@
 """Load run folders for the report: all readable files, and a sentence for each of the others.
 
-A row of `metrics.csv` holds what was logged at one moment, so most of its cells are empty; an empty cell means "not
-logged", `nan` that the number was not finite. The two are distinguished: a run that diverged must not look like one
-that ended early.
+A row of `metrics.csv` contains what was logged at one time, so most of its cells are empty. An empty cell means "not
+logged", `nan` that the number was not finite. They are kept apart: a diverged run must not look like one that stopped
+early.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from graphbench.runs.tables import GAP_COLUMNS, NUMBERS, SHOWN_OF_LAYERS, RunTab
 
 log = logging.getLogger(__name__)
 
-#: Columns that stay as they were written: an identifier such as 007 or 1e5 is no number.
+#: Columns that are kept as text: an identifier such as 007 or 1e5 is not a number.
 _TEXT = ("id", "smiles")
 #: Logged name -> values, indexed by finished epochs (1.0 is the end of the first; within an epoch by steps).
 Curves = dict[str, "pd.Series[float]"]
@@ -40,7 +40,7 @@ class Run:
     name: str  # the folder's, with as many parents as distinguish it from the other runs
     folder: RunFolder  # its path
     config: dict[str, Any] = field(default_factory=dict)  # the resolved configuration; empty if it cannot be read
-    config_text: str = ""  # the same as it was written
+    config_text: str = ""  # its original text
     results: dict[str, Any] = field(default_factory=dict)  # `results.json`
     environment: dict[str, Any] = field(default_factory=dict)  # `environment.json`
     #: `data.json`, a record of the data; empty for runs of earlier versions.
@@ -48,7 +48,7 @@ class Run:
     curves: Curves = field(default_factory=dict)  # `metrics.csv`
     #: name of a diagnostic -> its table by layer and epoch, never empty.
     layers: dict[str, pd.DataFrame] = field(default_factory=dict)
-    gap: pd.DataFrame = field(default_factory=pd.DataFrame)  # table of the train-test gap, perhaps empty
+    gap: pd.DataFrame = field(default_factory=pd.DataFrame)  # table of the train-test gap, may be empty
     pictures: list[Path] = field(default_factory=list)  # files `*.png` and `*.svg` in `diagnostics/` and its folders
     #: `external/*.json`, scores on labelled files, by name.
     external: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -57,7 +57,7 @@ class Run:
 
     @property
     def benchmark(self) -> str:
-        """Return the name of the benchmark; before there are results, from the configuration."""
+        """Return the name of the benchmark, from the configuration if there are no results yet."""
         return str(self.results.get("benchmark") or _class_name(self.config.get("data")) or "unknown benchmark")
 
     @property
@@ -76,12 +76,12 @@ class Run:
     def best_epoch(self) -> int | None:
         """Return the finished epochs at the best checkpoint, counted from 1."""
         best = self.results.get("best_epoch")
-        start = self.results.get("epochs_from", 0)  # older versions counted from 0 and did not say so
+        start = self.results.get("epochs_from", 0)  # older versions counted from 0 without recording it
         return int(best) + (start == 0) if is_number(best) and math.isfinite(best) else None
 
     @property
     def diverged(self) -> str:
-        """Return why the fit ended at a step that is not finite, or nothing."""
+        """Return why the fit stopped at a step that is not finite, or ""."""
         return str(self.results.get("diverged") or "")
 
     def scores(self, split: str) -> dict[str, float]:
@@ -105,12 +105,12 @@ class Run:
 
     @property
     def baseline_seconds(self) -> dict[str, float]:
-        """Return baseline -> seconds of its features, fit and predictions, where they were measured."""
+        """Return baseline -> seconds of its features, fit and predictions, if measured."""
         return {name: float(seconds) for name, seconds in self._of_baselines("seconds").items() if is_number(seconds)}
 
     @property
     def baseline_notes(self) -> dict[str, str]:
-        """Return baseline -> what part of the data it used, where it was not all."""
+        """Return baseline -> the part of the data it used, if not all."""
         return {name: str(note) for name, note in self._of_baselines("note").items() if note}
 
     def _of_baselines(self, key: str) -> dict[str, Any]:
@@ -119,12 +119,12 @@ class Run:
 
 
 def is_number(value: object) -> TypeGuard[int | float]:
-    """Tell whether a value of a JSON file is a number; NaN is one."""
+    """Return whether a value of a JSON file is a number; NaN is one."""
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def mapping(value: object) -> dict[Any, Any]:
-    """Return a JSON object as it is, and an empty one for any other value."""
+    """Return a JSON object unchanged, and an empty one for any other value."""
     return value if isinstance(value, dict) else {}
 
 
@@ -139,21 +139,21 @@ def numbers(scores: object, split: str = "") -> dict[str, float]:
 
 
 def _class_name(entry: object) -> str:
-    """Return the last part of a `class_path`, whether written out or short."""
+    """Return the last part of a `class_path`, written in full or short."""
     path = entry.get("class_path") if isinstance(entry, Mapping) else entry
     return path.rpartition(".")[2] if isinstance(path, str) else ""
 
 
 def load_runs(folders: Sequence[RunFolder]) -> list[Run]:
     """Load every folder once, in the given order, without those that stopped before their first checkpoint."""
-    # `runs/*` and a name beside it may mean one folder twice
+    # `runs/*` and another name may give a folder twice
     unique = list({folder.path.resolve(): folder for folder in folders}.values())
     names = _names([folder.path.resolve() for folder in unique])
     runs = [load_run(folder, name) for folder, name in zip(unique, names, strict=True)]
     begun = [run for run in runs if run.folder.is_begun or run.curves]
     for run in runs:
         if run not in begun:
-            log.warning("%s is left out: it stopped before its first checkpoint and has no scores.", run.folder.path)
+            log.warning("%s is skipped: it stopped before its first checkpoint and has no scores.", run.folder.path)
     if runs and not begun:
         raise BadInput(
             f"{', '.join(str(run.folder.path) for run in runs)}: there is no checkpoint and no score to report."
@@ -162,7 +162,7 @@ def load_runs(folders: Sequence[RunFolder]) -> list[Run]:
 
 
 def _names(paths: Sequence[Path]) -> list[str]:
-    """Return the shortest endings of the paths that differ from each other."""
+    """Return the shortest distinct suffixes of the paths."""
     for depth in range(1, max(len(path.parts) for path in paths) + 1):
         names = ["/".join(path.parts[-depth:]) for path in paths]
         if len(set(names)) == len(names):
@@ -191,7 +191,7 @@ def _load_config(run: Run) -> None:
         run.config_text = run.folder.config.read_text(encoding="utf-8")
         loaded = load_yaml(run.config_text)
         if not isinstance(loaded, dict):
-            raise ValueError("it holds no options")
+            raise ValueError("it has no options")
         run.config = loaded
     except (OSError, ValueError, yaml.YAMLError) as error:
         run.problems.append(
@@ -205,7 +205,7 @@ def _load_results(run: Run) -> None:
     for key in ("fit_seconds", "peak_memory_mb", "parameters", "epochs", "steps"):
         value = run.results.get(key)
         if is_number(value) and value < 0:
-            run.problems.append(f"{path.name}: {key} is {value:g}, which cannot be; it is left out.")
+            run.problems.append(f"{path.name}: {key} is {value:g}, which is impossible; it is skipped.")
             del run.results[key]
     if run.diverged:
         run.problems.append(f"The run diverged. {run.diverged.partition('. ')[0]}.")
@@ -223,7 +223,7 @@ def _load_data(run: Run) -> None:
     if isinstance(splits, dict) and splits and all(is_number(mapping(one).get("graphs")) for one in splits.values()):
         run.data = record
     elif record:
-        run.problems.append(f"{run.folder.data.name} names no sizes of splits; it is left out.")
+        run.problems.append(f"{run.folder.data.name} has no split sizes; it is skipped.")
 
 
 def _load_json(run: Run, path: Path, consequence: str) -> dict[str, Any]:
@@ -233,10 +233,10 @@ def _load_json(run: Run, path: Path, consequence: str) -> dict[str, Any]:
     try:
         loaded = load_json(path)
     except (OSError, ValueError) as error:
-        run.problems.append(f"{path.name} cannot be read ({_first_line(error)}); it is left out.")
+        run.problems.append(f"{path.name} cannot be read ({_first_line(error)}); it is skipped.")
         return {}
     if not isinstance(loaded, dict):
-        run.problems.append(f"{path.name} holds no JSON object; it is left out.")
+        run.problems.append(f"{path.name} is not a JSON object; it is skipped.")
     return mapping(loaded)
 
 
@@ -251,7 +251,7 @@ def _load_metrics(run: Run) -> None:
         run.problems.append(f"metrics.csv cannot be read ({_first_line(error)}), so it has no learning curves.")
         return
     if not run.curves:
-        run.problems.append("metrics.csv holds no finished epoch, so it has no learning curves.")
+        run.problems.append("metrics.csv has no finished epoch, so it has no learning curves.")
     for name in sorted({"train/loss", "val/loss"} & run.curves.keys()):
         values = run.curves[name]
         broken = values[~np.isfinite(values)]
@@ -263,17 +263,17 @@ def _load_metrics(run: Run) -> None:
 
 
 def curves_of(table: RunTable) -> Curves:
-    """Return every logged number by finished epochs; nothing if no epoch was finished.
+    """Return every logged number by finished epochs; empty if no epoch was finished.
 
-    Scores logged once per epoch lie on whole numbers. Scores logged more often, or without an epoch, are placed by
-    their step: step s of a run with S steps per epoch at `(s + 1) / S`.
+    Scores logged once per epoch are at integers. Scores logged more often, or without an epoch, are placed by their
+    step: step s of a run with S steps per epoch at `(s + 1) / S`.
 
     Raises:
         ValueError: the table has no column `step`.
     """
     if "step" not in table.columns:
         raise ValueError("no column step")
-    if "epoch" not in table.columns:  # stopped, or diverged, within the first epoch
+    if "epoch" not in table.columns:  # stopped or diverged within the first epoch
         return {}
     logged = pd.DataFrame(table.rows, columns=list(table.columns), dtype=str)
     step, epoch = (pd.to_numeric(logged[name], errors="coerce") for name in ("step", "epoch"))
@@ -289,7 +289,7 @@ def curves_of(table: RunTable) -> Curves:
         position = epoch[mask] if once else (step[mask] + 1) / steps_per_epoch
         numbers_of = pd.to_numeric(logged[name][mask], errors="coerce").to_numpy(float)
         values = pd.Series(numbers_of, index=position, name=name)
-        if len(values):  # a run that went on logs some moments twice, and the later value counts
+        if len(values):  # a continued run logs some steps twice, and the later value counts
             curves[name] = values[~values.index.duplicated(keep="last")].sort_index()
     return curves
 
@@ -307,15 +307,15 @@ def _load_diagnostics(run: Run) -> None:
                 run.layers[path.stem] = table
         elif len(table.columns):
             columns = ", ".join(SHOWN_OF_LAYERS)
-            run.problems.append(f"diagnostics/{path.name} is not shown: it has not the columns {columns}.")
+            run.problems.append(f"diagnostics/{path.name} is not shown: it lacks the columns {columns}.")
 
 
 def _load_rows(run: Run, path: Path) -> RunTable:
-    """Load the whole rows of a table, and report a torn one."""
+    """Load the complete rows of a table, and report an incomplete one."""
     table = load_table(path)
     if table.torn is not None and table.columns:
         place = path.relative_to(run.folder.path).as_posix()
-        run.problems.append(f"{place}: line {table.torn} is torn; it is left out with all that follows.")
+        run.problems.append(f"{place}: line {table.torn} is incomplete; it is skipped with all that follow.")
     return table
 
 
@@ -326,7 +326,7 @@ def _load_numbers(run: Run, path: Path) -> pd.DataFrame:
         if not table.columns:
             raise ValueError("no header")
     except (OSError, ValueError) as error:
-        run.problems.append(f"{path.parent.name}/{path.name} cannot be read ({_first_line(error)}); it is left out.")
+        run.problems.append(f"{path.parent.name}/{path.name} cannot be read ({_first_line(error)}); it is skipped.")
         return pd.DataFrame()
     frame = pd.DataFrame(table.rows, columns=list(table.columns))
     for name in table.columns:

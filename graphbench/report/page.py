@@ -26,21 +26,21 @@ from graphbench.report.scores import ResultTable
 from graphbench.report.verdict import verdict
 
 _TEMPLATES = Path(__file__).parent / "templates"
-#: Facts of an environment that decide times and memory.
+#: Facts of an environment that affect times and memory.
 _HARDWARE = ("processor", "cores", "torch_threads", "gpus")
 
 
 @dataclass(frozen=True)
 class Part:
-    """Everything shown of one benchmark."""
+    """Everything shown for one benchmark."""
 
     name: str  # anchor in the page
     table: ResultTable  # its results
     verdict: list[str]  # sentences for the top of the page
-    scores: list[Panel]  # panels beside the table
+    scores: list[Panel]  # panels next to the table
     notes: list[str]  # sentences below the table
     sections: list[Section]  # figures
-    expected: list[list[str]]  # rows of scores beside expected ones, header first
+    expected: list[list[str]]  # rows of scores and expected ones, header first
     differences: dict[str, list[str]]  # options that differ between groups, with one value per group
 
 
@@ -62,7 +62,7 @@ class Surroundings:
 
 
 def render(tables: Sequence[ResultTable], first: Sequence[Section] = ()) -> str:
-    """Render the page of some result tables and the runs behind them, with sections that come before all others."""
+    """Render the page of some result tables and the runs behind them, with `first` sections before all others."""
     runs = [run for table in tables for group in table.groups for run in group.runs]
     parts = [_part(table, f"p{number}") for number, table in enumerate(tables)]
     across = across_section(tables)
@@ -85,8 +85,8 @@ def css() -> str:
 
 @cache
 def template(name: str) -> Template:
-    """Load the template of a page, which escapes all values but our own figures."""
-    # Escaped: names of runs, options and molecules are the user's.
+    """Load the template of a page, which escapes all values except our own figures."""
+    # Escaped: names of runs, options and molecules come from users.
     options: dict[str, Any] = {"trim_blocks": True, "lstrip_blocks": True, "undefined": StrictUndefined}
     return Environment(loader=FileSystemLoader(_TEMPLATES), autoescape=True, **options).get_template(name)
 
@@ -127,13 +127,13 @@ def _title(tables: Sequence[ResultTable]) -> str:
 
 
 def describe_runs(runs: Sequence[Run]) -> str:
-    """Say how many runs there are, when they started, and the version that wrote the page."""
+    """Describe how many runs there are, when they started, and the version that wrote the page."""
     count = "One run" if len(runs) == 1 else f"{len(runs)} runs"
     seeds = list(dict.fromkeys(run.seed for run in runs))
     seed = f"seed {seeds[0]}" if len(seeds) == 1 else f"seeds {', '.join(seeds)}"
     days = sorted({day for run in runs if (day := _day(run.environment))})
     when = f", started on {' to '.join(dict.fromkeys([days[0], days[-1]]))}" if days else ""
-    return f"{count}, {seed}{when}. Written by graphbench-lightning {_version()} from the run folders alone."
+    return f"{count}, {seed}{when}. Written by graphbench-lightning {_version()} from the run folders only."
 
 
 def _day(environment: Mapping[str, Any]) -> str:
@@ -159,9 +159,9 @@ def _notes(table: ResultTable) -> list[str]:
     for group in table.groups:
         if group.repeated_seeds:
             seeds = " and ".join(group.repeated_seeds)
-            notes.append(f"{group.label}: seed {seeds} was run more than once; ± counts every run, not every seed.")
+            notes.append(f"{group.label}: seed {seeds} was run more than once; ± is over runs, not seeds.")
     notes += [
-        f"{group.label}: the test split was looked at while training, so its score is no longer that of unseen graphs."
+        f"{group.label}: the test split was looked at during training, so its score is no longer that of unseen graphs."
         for group in table.groups
         if looked_at_test(group)
     ]

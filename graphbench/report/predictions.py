@@ -1,4 +1,4 @@
-"""Draw predictions of the test split: how reliable probabilities are, classes confused, molecules predicted worst."""
+"""Draw predictions of the test split: reliability of probabilities, confused classes, and the worst molecules."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from graphbench.report.scores import ResultTable
 
 #: Metrics that only regressions have.
 REGRESSION = ("MAE", "RMSE", "MSE", "R2", "Spearman", "Pearson", "explained_variance", "RAE")
-#: Molecules drawn for each model.
+#: Number of molecules drawn for each model.
 SHOWN = 6
-#: Labels that get a confusion matrix, and classes up to which its cells have numbers.
+#: Maximum number of labels with a confusion matrix, and of classes for numbers in its cells.
 _MAX_LABELS, _MAX_NUMBERED = 6, 12
 _BINS = 15
 #: Atomic number -> colour in the figures of the page: oxygen, nitrogen, sulphur and phosphorus, halogens.
@@ -50,12 +50,12 @@ class Target:
 
     @property
     def residuals(self) -> np.ndarray:
-        """Return predicted less true `[rows]`."""
+        """Return predicted minus true `[rows]`."""
         return self.predicted - self.true
 
 
 def scored_runs(table: ResultTable) -> Iterator[tuple[int, Group, Run, pd.DataFrame]]:
-    """Yield each group's number, its first run that was tested and has test predictions, and these."""
+    """Yield each group's number, its first tested run with test predictions, and these predictions."""
     for number, group in enumerate(table.groups):
         for run in group.runs:
             if run.predictions is not None and run.scores("test"):
@@ -73,7 +73,7 @@ def targets_of(frame: pd.DataFrame) -> list[Target]:
         true = f"target_{name}" if name else "target"
         if predicted not in ("prediction", f"prediction_{name}") or true not in frame:
             continue
-        # Earlier versions gave a single target no name, but its interval, and wrote probabilities of labels here.
+        # Earlier versions did not name a single target, only its interval, and wrote labels' probabilities here.
         label = intervals[0] if not name and len(intervals) == 1 else name if name in intervals else None
         shown = f"probability_{name}" if f"probability_{name}" in frame else predicted
         columns = [shown, true] + ([f"{label}_low", f"{label}_high"] if label else [])
@@ -100,11 +100,11 @@ class _Classes(NamedTuple):
 
 
 def _classes_of(frame: pd.DataFrame) -> _Classes | None:
-    """Return classes with their probabilities; None for other tasks, and where no class is known."""
+    """Return classes with their probabilities; None for other tasks, and if no class is known."""
     columns = list(map(str, frame.columns))
     targets = [column.removeprefix("target_") for column in columns if column.startswith("target_")]
     prefix, labels = "probability_", [f"target_{name}" for name in targets if f"prediction_{name}" in frame]
-    if "target" in frame:  # of an earlier version, which wrote probabilities as predictions, and numbers of classes
+    if "target" in frame:  # from an earlier version, which wrote probabilities as predictions, and class numbers
         prefix, labels = "prediction_", ["target"]
     shares = [column for column in columns if column.startswith(prefix)]
     names = [column.removeprefix(prefix) for column in shares]
@@ -112,7 +112,7 @@ def _classes_of(frame: pd.DataFrame) -> _Classes | None:
     if len(names) < 2 or len(labels) != 1 or are_labels:
         return None
     words = pd.Series(range(len(names)) if labels == ["target"] else names)
-    # As pandas read them from the file: numbers, or True and False.
+    # As pandas reads them from the file: numbers, or True and False.
     label = frame[labels[0]].map(lambda word: str(word) if isinstance(word, (bool, np.bool_)) else word)
     if pd.api.types.is_numeric_dtype(label):
         words = pd.to_numeric(words, errors="coerce")
@@ -128,9 +128,9 @@ def _are_shares(values: np.ndarray) -> bool:
 
 
 def confidences_of(frame: pd.DataFrame) -> tuple[np.ndarray, np.ndarray] | None:
-    """Return confidences `[n]`, and whether each came true `[n]`; None if the file holds no probabilities.
+    """Return confidences `[n]`, and whether each came true `[n]`; None if the file has no probabilities.
 
-    The confidence in a class is the probability of the predicted one; in a label, the probability of yes.
+    The confidence is the probability of the predicted class, or that of yes for a label.
     """
     if {"head", "tail"} & set(frame.columns):  # predictions of links
         return None
@@ -145,7 +145,7 @@ def confidences_of(frame: pd.DataFrame) -> tuple[np.ndarray, np.ndarray] | None:
 
 @dataclass(frozen=True)
 class Reliability:
-    """Probabilities in bins of equal width, without the empty ones.
+    """Probabilities in bins of equal width, without empty bins.
 
     Examples:
         >>> reliability = Reliability.of(np.array([0.61, 0.62, 0.95]), np.array([True, False, True]))
@@ -159,8 +159,8 @@ class Reliability:
 
     @classmethod
     def of(cls, confidence: np.ndarray, correct: np.ndarray, bins: int = _BINS) -> Reliability:
-        """Sort probabilities `[n]` into bins, with `correct` `[n]` telling which came true."""
-        # Inner borders alone, so that 0 and 1, and what rounds beyond them, fall into the outer bins.
+        """Sort probabilities `[n]` into bins; `correct` `[n]` states which came true."""
+        # Only inner borders, so that 0 and 1, and what rounds beyond them, fall into the outer bins.
         place = np.digitize(confidence, np.linspace(0, 1, bins + 1)[1:-1], right=True)
         count = np.bincount(place, minlength=bins)
         mask = count > 0
@@ -175,7 +175,7 @@ class Reliability:
     @property
     def bounds(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the ends of the 95 % confidence interval of each share (Clopper & Pearson 1934)."""
-        # Back to whole numbers: a share times its count misses one by rounding.
+        # Back to integers: a share times its count is not one due to rounding.
         hits = np.rint(self.share * self.count).astype(int)
         ends = [binomtest(k, n).proportion_ci(0.95, "exact") for k, n in zip(hits, self.count, strict=True)]
         return np.array([interval.low for interval in ends]), np.array([interval.high for interval in ends])
@@ -187,9 +187,9 @@ def reliability_section(table: ResultTable, name: str) -> Section | None:
         return None
     section = Section(
         name, "Are probabilities shares?",
-        "Test predictions by the probability that the model gives its answer (of labels: a yes), and how many of them "
+        "Test predictions by the probability that the model gives its answer (for labels: yes), and how many of them "
         "come true, with 95 % confidence intervals. On the line a probability of 80 % is right in 80 of 100 rows; "
-        "below it the model is too sure. ECE is the mean distance from the line.",
+        "below it the model is overconfident. ECE is the mean distance from the line.",
     )  # fmt: skip
     for number, group, run, frame in scored_runs(table):
         if (confidences := confidences_of(frame)) is None:
@@ -217,14 +217,14 @@ def reliability_section(table: ResultTable, name: str) -> Section | None:
 
 
 def confusion_section(table: ResultTable, name: str) -> Section | None:
-    """Draw a confusion matrix for tested runs of classes and of labels; None for regressions."""
+    """Draw a confusion matrix for tested runs on classes and labels; None for regressions."""
     if table.metric in REGRESSION:
         return None
     section = Section(
         name, "What is taken for what",
         "Rows are the true classes of the test split, columns the classes with the highest predicted probability "
-        "(of a label: yes above one half). A cell is the share of its row, so that those on the diagonal are the "
-        "recalls; its number counts test rows where there is room.",
+        "(for a label: yes above one half). A cell is a share of its row, so those on the diagonal are the "
+        "recalls; its number counts test rows if there is room.",
         wide=True,
     )  # fmt: skip
     for number, group, run, frame in scored_runs(table):
@@ -235,7 +235,7 @@ def confusion_section(table: ResultTable, name: str) -> Section | None:
             label = f"{shorten(group.label)}{f': {title}' if title else ''}"
             drawing = _draw_confusion(label, names, counts, f"{name}-{number}-{place}")
             right, total = int(np.trace(counts)), int(counts.sum())
-            section.panels.append(Panel(drawing, f"Seed {run.seed}: {right:,} of {total:,} rows are right."))
+            section.panels.append(Panel(drawing, f"Seed {run.seed}: {right:,} of {total:,} rows are correct."))
     return section if section.panels else None
 
 
@@ -252,7 +252,7 @@ def _confusions(frame: pd.DataFrame) -> Iterator[tuple[str, list[str], np.ndarra
 
 
 def confusion(truth: np.ndarray, predicted: np.ndarray, classes: int) -> np.ndarray:
-    """Count rows `[classes, classes]` by true and predicted class, of which both are indices `[rows]`.
+    """Count rows `[classes, classes]` by true and predicted class, both given as indices `[rows]`.
 
     Examples:
         >>> confusion(np.array([0, 1, 1]), np.array([0, 0, 1]), 2).tolist()
@@ -268,7 +268,7 @@ def _draw_confusion(title: str, names: Sequence[str], counts: np.ndarray, name: 
     with panel_axes(title, "predicted", "true", (size + 0.6, size)) as (figure, axes):
         axes.grid(False)
         for (row, column), share in np.ndenumerate(shares):
-            # squares of the page's ink: an image would keep its colours in the dark
+            # squares in the page's text colour: an image would keep its colours in dark mode
             axes.add_patch(Rectangle((column - 0.5, row - 0.5), 1, 1, facecolor=PALETTE[0], alpha=0.85 * share))
             if len(names) <= _MAX_NUMBERED:
                 axes.text(column, row, f"{counts[row, column]:,}", ha="center", va="center")
@@ -283,11 +283,11 @@ def _draw_confusion(title: str, names: Sequence[str], counts: np.ndarray, name: 
 
 
 def worst_section(table: ResultTable, name: str) -> Section | None:
-    """Show the rows with the largest errors of every model, molecules as drawings; None without errors to order by."""
+    """Show the rows with the largest errors of every model, molecules as drawings; None if errors cannot be ordered."""
     section = Section(
         name, "Largest errors",
-        "What each model predicts worst in the test split: of regressions by the error in units of the target's root "
-        "mean square error, of classes by the probability of the true one.",
+        "What each model predicts worst in the test split: for regressions by the error in units of the target's root "
+        "mean square error, for classes by the probability of the true one.",
     )  # fmt: skip
     for number, group, run, frame in scored_runs(table):
         rows = _worst_values(frame) if table.metric in REGRESSION else _worst_classes(frame)
@@ -308,7 +308,7 @@ def worst_section(table: ResultTable, name: str) -> Section | None:
 
 
 def _row_name(frame: pd.DataFrame, row: int) -> str:
-    """Say which graph, node or edge a row is about."""
+    """Name the graph, node or edge of a row."""
     places = {column: frame[column].iloc[row] for column in ("id", "node", "source", "destination") if column in frame}
     return ", ".join(f"{column} {place}" for column, place in places.items()) or f"{row + 1}"
 
@@ -327,7 +327,7 @@ def _worst_values(frame: pd.DataFrame) -> list[tuple[int, str]]:
 
 
 def _worst_classes(frame: pd.DataFrame) -> list[tuple[int, str]]:
-    """Return rows with the least probable true class; none for labels, whose errors have no common order."""
+    """Return rows with the lowest probability of the true class; none for labels, whose errors have no common order."""
     if (classes := _classes_of(frame)) is None:
         return []
     probability = classes.probabilities[np.arange(len(classes.truth)), classes.truth]

@@ -12,12 +12,12 @@ from graphbench.report.loading import Run, is_number, mapping
 from graphbench.report.predictions import REGRESSION, Target, scored_runs, targets_of
 from graphbench.report.scores import ResultTable
 
-#: Number of points above which they are drawn as an image, which stays small.
+#: Number of points above which they are drawn as an image, to keep the page small.
 _MANY_POINTS = 1500
 
 
 def prediction_section(table: ResultTable, name: str) -> Section | None:
-    """Draw predicted against true targets of the test split for tested runs; None without an error as metric."""
+    """Draw predicted against true targets of the test split for tested runs; None if the metric is not an error."""
     if table.metric not in ("MAE", "RMSE"):
         return None
     section = Section(
@@ -40,7 +40,7 @@ def prediction_section(table: ResultTable, name: str) -> Section | None:
             )
         if not targets:
             section.notes.append(
-                f"{group.label}: predictions-test.csv holds no pairs of a prediction and a known target."
+                f"{group.label}: predictions-test.csv has no pairs of a prediction and a known target."
             )
             continue
         errors = np.concatenate([target.residuals for target in targets])
@@ -85,8 +85,8 @@ def residual_section(table: ResultTable, name: str) -> Section | None:
         return None
     section = Section(
         name, "Residuals on the test split",
-        "Predicted less true, over the prediction. Around the line at zero without a slope or a fan, the errors are "
-        "alike everywhere; thin lines are the ends of intervals, where predictions have some.",
+        "Predicted minus true, over the prediction. Points around zero without a slope or a fan mean similar errors "
+        "everywhere; thin lines are the ends of intervals, if predictions have them.",
     )  # fmt: skip
     for number, group, run, frame in scored_runs(table):
         for place, target in enumerate(targets_of(frame)):
@@ -104,7 +104,7 @@ def _residual_panel(target: Target, group: Group, run: Run, unit: str, style: St
     with panel_axes(title, with_unit("predicted", unit), with_unit("predicted less true", unit)) as (figure, axes):
         axes.axhline(0, color=RULE, linewidth=1.2)
         if target.low is not None and target.high is not None:
-            # In this order the ends of intervals are two lines.
+            # Sorted, the ends of intervals form two lines.
             order = np.argsort(target.predicted)
             for end in (target.low, target.high):
                 axes.plot(target.predicted[order], (target.predicted - end)[order], color=INK, linewidth=0.8)
@@ -116,14 +116,14 @@ def _residual_panel(target: Target, group: Group, run: Run, unit: str, style: St
 
 
 def _coverage(target: Target, group: Group, run: Run) -> str:
-    """Count the intervals that contain the true value, beside the coverage that they state."""
+    """Count the intervals that contain the true value, and compare with their stated coverage."""
     assert target.low is not None
     assert target.high is not None
     inside = int(((target.low <= target.true) & (target.true <= target.high)).sum())
     ends = binomtest(inside, len(target.true)).proportion_ci(0.95, "exact")
     counts = (
         f"{group.label}, seed {run.seed}{f', {target.label}' if target.label else ''}: {inside:,} of "
-        f"{len(target.true):,} known test targets lie in their intervals, {inside / len(target.true):.1%} (95 % "
+        f"{len(target.true):,} known test targets are in their intervals, {inside / len(target.true):.1%} (95 % "
         f"confidence: {ends.low:.1%} to {ends.high:.1%})"
     )
     stated = mapping(run.results.get("intervals"))
@@ -133,5 +133,5 @@ def _coverage(target: Target, group: Group, run: Run) -> str:
         return f"{counts}; they state {stated['coverage']:.4g}, by {' and '.join(map(str, stated['by']))}."
     half = float(np.median(np.log10(target.high / target.low) if logged else target.high - target.low)) / 2
     if not is_number(stated.get("coverage")) or not is_number(width) or not np.isclose(half, width, rtol=1e-3):
-        return f"{counts}; the run does not say which coverage they state."
+        return f"{counts}; the run does not record their stated coverage."
     return f"{counts}; they state {stated['coverage']:.4g}."

@@ -14,7 +14,7 @@ from graphbench.report.loading import Run, is_number
 from graphbench.report.significance import Comparison, compare, holm
 from graphbench.runs.tables import SCORED
 
-#: Quantities that are no scores.
+#: Quantities other than scores.
 _MEASURED = ("parameters", "fit_seconds", "graphs_per_s", "peak_memory_mb")
 _SPEED = "time/graphs_per_s"
 
@@ -34,7 +34,7 @@ class Score:
 
     @property
     def mean(self) -> float:
-        """Return the mean; NaN if a value is not finite, since a mean without diverged runs would flatter."""
+        """Return the mean; NaN if a value is not finite, since a mean without diverged runs would be too good."""
         return float(np.mean(self.values)) if self.values and not self.broken else math.nan
 
     @property
@@ -49,12 +49,12 @@ class Quantity:
 
     key: str  # stable name, used in table.csv
     title: str  # heading
-    unit: str = ""  # of the numbers shown, or ""
+    unit: str = ""  # of the displayed numbers, or ""
     absent: str = "unknown"  # text of a cell when no run has the quantity
-    scale: float = 1.0  # factor from the stored number to the one shown
-    digits: int | None = None  # decimals shown; None for as many as the number needs
-    counted: bool = False  # a whole number, shown without a deviation if all runs agree
-    further: bool = False  # a metric other than the benchmark's own
+    scale: float = 1.0  # factor from the stored number to the displayed one
+    digits: int | None = None  # displayed decimals; None for as many as the number needs
+    counted: bool = False  # an integer, shown without a deviation if all runs agree
+    further: bool = False  # a metric other than the benchmark's
 
     @property
     def heading(self) -> str:
@@ -73,7 +73,7 @@ class Quantity:
         return text if len(score.values) == score.runs else f"{text} ({len(score.values)} of {_runs(score.runs)})"
 
     def number(self, value: float, beside: float) -> str:
-        """Format a number with as many decimals as the one beside it needs."""
+        """Format a number with as many decimals as `beside` needs."""
         digits = self.digits if self.digits is not None else _digits(beside * self.scale)
         return f"{value * self.scale:,.{digits}f}" if digits <= 4 else f"{value * self.scale:.3g}"
 
@@ -83,7 +83,7 @@ def _runs(count: int) -> str:
 
 
 def _digits(value: float) -> int:
-    """Return decimals for four significant digits, as in `graphbench test`; 5, hence powers, for tiny and huge ones."""
+    """Return decimals for four significant digits, as in `graphbench test`; 5 (powers) for tiny and huge ones."""
     if value == 0 or not math.isfinite(value):
         return 4
     if abs(value) < 1e-3 or abs(value) >= 1e6:
@@ -109,7 +109,7 @@ class Row:
         return "baseline" if self.group is None else "model"
 
     def is_finite(self, key: str) -> bool:
-        """Tell whether the row has a score in every run that recorded one, none of them NaN or infinite."""
+        """Return whether the row has a score in every run that recorded one, none of them NaN or infinite."""
         return key in self.scores and math.isfinite(self.scores[key].mean)
 
     def show(self, quantity: Quantity) -> str:
@@ -123,9 +123,9 @@ class Row:
 class ResultTable:
     """All rows of one benchmark, best validation score first."""
 
-    benchmark: str  # its name, with options of its data if it has several tables
-    metric: str  # its own metric; "" if no run names it
-    higher_is_better: bool | None  # None if no run says
+    benchmark: str  # its name, plus options of its data if it has several tables
+    metric: str  # its metric; "" if no run names it
+    higher_is_better: bool | None  # None if no run states it
     unit: str  # of the metric and of other errors in it
     quantities: tuple[Quantity, ...]  # columns
     rows: tuple[Row, ...]  # groups and baselines; those without a validation score last
@@ -156,24 +156,24 @@ class ResultTable:
 
     @property
     def basis(self) -> str:
-        """Say which checkpoints the scores are of, and what orders the models."""
+        """Describe which checkpoints the scores are from, and how models are ordered."""
         text = (
-            f"Scores are of the checkpoint with the best validation {self.chosen_by}; models in the order of "
+            f"Scores are from the checkpoint with the best validation {self.chosen_by}; models are ordered by "
             f"{f'validation {self.metric}' if self.metric else 'that score'}."
         )
         val, test = f"val/{self.metric}", f"test/{self.metric}"
         if any(test in row.scores and val not in row.scores for row in self.models):
-            text += " Without validation they are of the last checkpoint."
+            text += " Without validation they are from the last checkpoint."
         return text
 
     @property
     def chosen_by(self) -> str:
-        """Name the score that chose the checkpoints: the metric of all runs, or `score` where they name several."""
+        """Name the score that selected the checkpoints: the metric of all runs, or `score` if they name several."""
         return self.metric if not self.other_choices and self.metric else "score"
 
     @property
     def other_choices(self) -> dict[str, str]:
-        """Return label -> metric of the groups whose checkpoints were chosen by another than the table's metric."""
+        """Return label -> metric of the groups whose checkpoints were selected by a metric other than the table's."""
         metrics = {group.label: str(group.runs[0].results.get("metric") or self.metric) for group in self.groups}
         return {label: metric for label, metric in metrics.items() if metric != self.metric}
 
@@ -189,7 +189,7 @@ class ResultTable:
 
     @property
     def main(self) -> list[Quantity]:
-        """Return columns of the benchmark's own metric, size, time and memory; all metrics if no run names its own."""
+        """Return columns of the benchmark's metric, size, time and memory; all metrics if no run names it."""
         return [quantity for quantity in self.quantities if not quantity.further or not self.metric]
 
     @property
@@ -251,7 +251,7 @@ def result_table(groups: Sequence[Group], name: str) -> ResultTable:
     unit = next((str(run.results["unit"]) for run in runs if run.results.get("unit")), "")
     sign = -1 if higher else 1
 
-    def rank(row: Row) -> float:  # infinite last: NaN would leave the order to chance
+    def rank(row: Row) -> float:  # infinite last: with NaN the order would be arbitrary
         key = f"val/{metric}"
         return sign * row.scores[key].mean if row.is_finite(key) else math.inf
 
@@ -276,7 +276,7 @@ def _row(group: Group, metric: str) -> Row:
 
 
 def _score(run: Run, key: str) -> float | None:
-    """Return a score; NaN in validation for a diverged run, so that the mean of the others does not flatter."""
+    """Return a score; NaN in validation for a diverged run, so that the mean of the others is not too good."""
     split, _, name = key.partition("/")
     return run.scores(split).get(name, math.nan if split == "val" and run.diverged else None)
 
@@ -293,14 +293,14 @@ def _best_epochs(group: Group) -> str:
 
 
 def _measured(runs: Sequence[Run], key: str) -> list[float]:
-    """Return a quantity that is no score, from the runs that have it."""
+    """Return a quantity other than a score, from the runs that have it."""
     if key == "graphs_per_s":  # the median over epochs, since the first one also warms up
         return [float(run.curves[_SPEED].median()) for run in runs if _SPEED in run.curves]
     return [float(run.results[key]) for run in runs if is_number(run.results.get(key))]
 
 
 def _compare_to_best(rows: Sequence[Row], metric: str) -> list[Row]:
-    """Compare all rows with the first one by test score, or before a test by validation score, which chose it."""
+    """Compare all rows with the first one by test score, or before a test by validation score, which selected it."""
     best = rows[0]
     keys = [key for split in ("test", "val") if (key := f"{split}/{metric}") in best.scores]
     if best.group is None or not best.is_finite(f"val/{metric}") or not best.is_finite(keys[0]):
@@ -343,7 +343,7 @@ def _in_unit(key: str, title: str, runs: Sequence[Run], units: Iterable[tuple[st
 
 
 def _baselines(groups: Sequence[Group]) -> list[Row]:
-    """Return one row per baseline, over all splits; several if its scores differ between groups, by their data."""
+    """Return one row per baseline, over all splits; several if its scores differ between groups due to their data."""
     rows = []
     for name, versions in _merge_versions(groups).items():
         for label, version in versions:

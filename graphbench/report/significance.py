@@ -4,12 +4,12 @@ Equations and sources:
 
 - paired t test: t = mean(d) / sqrt(var(d) / n) with n - 1 degrees of freedom, d the differences of two models over the
   seeds that both have.
-- Splits of one data set share training graphs, so their differences are not independent and the plain test finds too
-  much. Nadeau and Bengio (2003), "Inference for the generalization error", take
-  t = mean(d) / sqrt((1 / n + n_test / n_train) var(d)), n the number of splits. Of K folds repeated R times n is K R,
-  with K R - 1 degrees of freedom (Bouckaert and Frank 2004, "Evaluating the replicability of significance tests").
-  Validation graphs count as no training graphs, so that the correction is rather too large.
-- Holm (1979): of m p-values in ascending order, number i (from 1) becomes the largest (m - j + 1) p_j over j <= i, at
+- Splits of one data set share training graphs, so their differences are not independent and the plain test is too
+  optimistic. Nadeau and Bengio (2003), "Inference for the generalization error", use t = mean(d) / sqrt((1 / n + n_test
+  / n_train) var(d)), n the number of splits. For K folds repeated R times, n is K R, with K R - 1 degrees of freedom
+  (Bouckaert and Frank 2004, "Evaluating the replicability of significance tests"). Validation graphs do not count as
+  training graphs, so the correction is rather too large.
+- Holm (1979): for m p-values in ascending order, number i (from 1) becomes the largest (m - j + 1) p_j over j <= i, at
   most 1.
 """
 
@@ -30,12 +30,12 @@ PAIRED, CORRECTED = "paired t test", "corrected resampled t test"
 
 @dataclass(frozen=True)
 class Comparison:
-    """A model beside the best one."""
+    """A model compared with the best one."""
 
     key: str  # split and metric, such as `test/MAE`
-    pairs: int  # number of seeds, or of several splits, that both models have; at least two
+    pairs: int  # number of seeds, or of splits if several, that both models have; at least two
     over: str  # "seeds" or "splits"
-    difference: float  # mean of this model's score less that of the best
+    difference: float  # mean of this model's score minus that of the best
     sd: float  # standard deviation of the differences (n - 1)
     low: float  # lower end of the 95 % interval of the difference
     high: float  # upper end
@@ -63,13 +63,13 @@ def show_p(p: float) -> str:
 
 
 def compare(best: Group, other: Group, key: str) -> Comparison | None:
-    """Compare a group with the best one by the score `key`; None for fewer than two pairs or a score not finite."""
+    """Compare a group with the best one by the score `key`; None for fewer than two pairs or a non-finite score."""
     first, second = _scores(best, key), _scores(other, key)
     by_split: dict[tuple[str, ...], list[float]] = {}
     for name, score in first.items():
         if name in second:
             by_split.setdefault(name[1:], []).append(second[name] - score)
-    if len(by_split) > 1:  # seeds of one split are averaged: they are no further splits
+    if len(by_split) > 1:  # seeds of one split are averaged: they are not additional splits
         return paired(key, "splits", [float(np.mean(each)) for each in by_split.values()], _test_ratio(best))
     return paired(key, "seeds", [difference for each in by_split.values() for difference in each])
 
@@ -77,8 +77,8 @@ def compare(best: Group, other: Group, key: str) -> Comparison | None:
 def paired(key: str, over: str, differences: Sequence[float], ratio: float = 0.0) -> Comparison | None:
     """Test differences of pairs against 0; None for fewer than two pairs, or one that is not finite.
 
-    `ratio` is test graphs per training graph, for splits of one data set; 0 for independent pairs. `key` and `over` are
-    those of `Comparison`.
+    `ratio` is the number of test graphs per training graph, for splits of one data set; 0 for independent pairs. `key`
+    and `over` are those of `Comparison`.
 
     Examples:
         >>> test = paired("test/MAE", "seeds", [1.0, 2.0, 3.0])
@@ -90,10 +90,10 @@ def paired(key: str, over: str, differences: Sequence[float], ratio: float = 0.0
     if count < 2 or not np.isfinite(values).all():
         return None
     mean, sd = float(values.mean()), float(values.std(ddof=1))
-    if sd <= 1e-12 * np.abs(values).max():  # all equal but for rounding
+    if sd <= 1e-12 * np.abs(values).max():  # all equal up to rounding
         sd = 0.0
     error = math.sqrt(1 / count + ratio) * sd
-    # By hand, since scipy's paired test has no correction for splits that share training graphs.
+    # Computed here, since scipy's paired test has no correction for splits that share training graphs.
     p = float(2 * stats.t.sf(abs(mean) / error, count - 1)) if error else math.nan
     reach = float(stats.t.ppf(0.975, count - 1)) * error
     wilcoxon = float(stats.wilcoxon(values).pvalue) if np.any(values) else math.nan
@@ -102,7 +102,7 @@ def paired(key: str, over: str, differences: Sequence[float], ratio: float = 0.0
 
 
 def holm(values: Sequence[float]) -> list[float]:
-    """Return Holm's p-values, in the given order; those that are NaN stay NaN and do not count.
+    """Return Holm's p-values in the given order; NaN values stay NaN and do not count.
 
     Examples:
         >>> [round(p, 4) for p in holm([0.01, 0.04, 0.03])]
@@ -117,7 +117,7 @@ def holm(values: Sequence[float]) -> list[float]:
 
 
 def _scores(group: Group, key: str) -> dict[tuple[str, ...], float]:
-    """Return the score of every seed and split, averaged over runs of the same."""
+    """Return the score of every seed and split, averaged over repeated runs."""
     split, _, metric = key.partition("/")
     scores: dict[tuple[str, ...], list[float]] = {}
     for run in group.runs:
@@ -127,7 +127,7 @@ def _scores(group: Group, key: str) -> dict[tuple[str, ...], float]:
 
 
 def _test_ratio(group: Group) -> float:
-    """Return test graphs per training graph, a mean over runs; 0 if no run records its splits."""
+    """Return the number of test graphs per training graph, averaged over runs; 0 if no run records its splits."""
     ratios = []
     for run in group.runs:
         sizes = {split: record.get("graphs") for split, record in mapping(run.data.get("splits")).items()}

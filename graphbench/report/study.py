@@ -27,7 +27,7 @@ from graphbench.runs import RunFolder
 QUESTIONS = {
     "control": (
         "What does each part carry?",
-        "Four models of equally many parameters, which choose the widths (arXiv 2510.05583): message passing alone, "
+        "Four models of equally many parameters, with widths chosen to match (arXiv 2510.05583): only message passing, "
         "with encodings, with global attention, and fused, the model itself. Rates and schedules are those of the "
         "model in all rows.",
     ),
@@ -35,19 +35,19 @@ QUESTIONS = {
         "What happens with depth?",
         "The model with more layers and unchanged width, rates and schedule. Capacity says how much attention can "
         "still change in the last layer, effective rank how many directions the tokens span that leave the model, "
-        "range how many edges away what they depend on lies on average; all in the last epoch, on fixed graphs.",
+        "range the mean distance in edges of what they depend on; all in the last epoch, on fixed graphs.",
     ),
     "budget": (
         "Is it better than others of its size?",
-        "Rivals with the width that brings them nearest to the model's parameters, on the same graphs, batches, "
+        "Rivals with the width that comes closest to the model's number of parameters, on the same graphs, batches, "
         "optimizer, schedule and epochs. Options that both classes have (layers, heads, dropout, encodings) are those "
         "of the model, others the rival's defaults; nothing is tuned for a rival.",
     ),
     "cost": (
         "What does a step cost?",
-        "A training step took turns with the bare matrix products that it is made of: 1 would be a step that does "
-        "nothing but multiply. Memory is that of a step on the same batch, counted by the shapes of its tensors. Times "
-        "are of the machine named below, and of nothing else that ran there.",
+        "A training step alternated with the bare matrix products in it: 1 would be a step that does "
+        "nothing but multiply. Memory is that of a step on the same batch, counted from the shapes of its tensors. "
+        "Times are for the machine named below, with nothing else running there.",
     ),
 }
 #: Table of a diagnostic, its measure, and the heading of its last layer.
@@ -66,7 +66,7 @@ _COST: Mapping[str, tuple[str, Callable[[Any], str]]] = {
     "activations_mb": ("activations [MB]", "{:,.0f}".format),
     "graphs_per_s": ("training speed [graphs/s]", "{:,.0f}".format),
 }
-#: Processes per core beyond which times are those of a busy machine.
+#: Processes per core above which a machine counts as busy.
 _BUSY = 1.5
 #: p-value above which a difference may be chance.
 _SURE = 0.05
@@ -77,12 +77,12 @@ class Line:
     """A model of one question."""
 
     label: str  # of its row
-    parameters: int | None = None  # trainable ones; None where it cannot be built
+    parameters: int | None = None  # trainable ones; None if it cannot be built
     runs: tuple[RunFolder, ...] = ()  # finished ones
-    missing: tuple[str, ...] = ()  # sentences on what is not there, and why
-    is_model: bool = False  # whether the others are held against it
-    depth: int | None = None  # layers, in the question of depth
-    cost: Mapping[str, Any] | None = None  # numbers of `graphbench profile --output`, in the question of cost
+    missing: tuple[str, ...] = ()  # sentences on what is missing, and why
+    is_model: bool = False  # whether the others are compared with it
+    depth: int | None = None  # layers, for the question of depth
+    cost: Mapping[str, Any] | None = None  # numbers of `graphbench profile --output`, for the question of cost
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class _Part:
-    """Sentence, table, figures, further sections and runs of an answer."""
+    """Sentence, table, figures, other sections and runs of an answer."""
 
     answer: Answer
     sentence: str
@@ -106,7 +106,7 @@ class _Part:
 
 
 def write_study(model: str, answers: Sequence[Answer], folder: Path) -> list[Path]:
-    """Write the page as study.html and its tables as study.md: questions in their order, each on every benchmark."""
+    """Write the page as study.html and its tables as study.md: questions in order, each on every benchmark."""
     parts = [_part(answer, f"q{number}") for number, answer in enumerate(answers)]
     runs = list({run.folder.path: run for part in parts for _, each in part.runs for run in each}.values())
     benchmarks = list(dict.fromkeys(answer.benchmark for answer in answers))
@@ -150,7 +150,7 @@ def _part(answer: Answer, name: str) -> _Part:
     if len(tests) > 1:
         section.notes.append(f"p is that of a paired t test over seeds, after Holm for {len(tests)} comparisons.")
     if any(test.pairs == 2 for test in tests.values()):
-        section.notes.append("Two seeds show very little; three are the least that a reader expects.")
+        section.notes.append("Two seeds show very little; readers expect at least three.")
     runs = tuple((label, group.runs) for label, group in groups.items())
     return _Part(answer, _sentence(answer, table, tests), section, further, runs)
 
@@ -164,7 +164,7 @@ def _count(line: Line) -> str:
 
 
 def _compared(answer: Answer, groups: Mapping[str, Group], table: ResultTable) -> dict[str, Comparison]:
-    """Test every row against the model by the test score, with Holm's correction."""
+    """Test every row against the model on the test score, with Holm's correction."""
     model = next((line.label for line in answer.lines if line.is_model), None)
     if model is None or model not in groups:
         return {}
@@ -215,24 +215,24 @@ def _show(value: tuple[float, float] | None) -> str:
 
 
 def _sentence(answer: Answer, table: ResultTable, tests: Mapping[str, Comparison]) -> str:
-    """Say what the tests tell apart, and what they do not."""
+    """Describe what the tests distinguish, and what they do not."""
     models = [line.label for line in answer.lines if line.is_model]
     model = next((row for row in table.models if row.label in models), None)
     quantity = table.quantity(f"test/{table.metric}")
     if model is None or quantity is None:
-        return "The model has no test score yet, so nothing is compared with it."
+        return "The model has no test score yet, so there is no comparison."
     text = f"{model.label}: {quantity.heading} {model.show(quantity)}."
     if not tests:
-        return f"{text} Differences are tested from two seeds on."
-    groups: dict[str, list[str]] = {"better": [], "worse": [], "not told apart": []}
+        return f"{text} Testing differences needs two seeds."
+    groups: dict[str, list[str]] = {"better": [], "worse": [], "not distinguished": []}
     for label, test in tests.items():
         sure = test.holm < _SURE
         worse = (test.difference > 0) != bool(table.higher_is_better)
-        groups[("worse" if worse else "better") if sure else "not told apart"].append(label)
+        groups[("worse" if worse else "better") if sure else "not distinguished"].append(label)
     words = "; ".join(f"{what}: {', '.join(labels)}" for what, labels in groups.items() if labels)
     counts = sorted({test.pairs for test in tests.values()})
     pairs = f"n = {counts[0]}" + (f" to {counts[-1]}, see its row" if len(counts) > 1 else "")
-    return f"{text} Beside it (p < {_SURE} after Holm, {pairs}) {words}."
+    return f"{text} Compared with it (p < {_SURE} after Holm, {pairs}) {words}."
 
 
 def _by_depth(answer: Answer, groups: Mapping[str, Group], table: ResultTable, name: str) -> list[Panel]:
@@ -261,7 +261,7 @@ def _by_depth(answer: Answer, groups: Mapping[str, Group], table: ResultTable, n
 
 
 def _cost(answer: Answer, name: str) -> _Part:
-    """Show what was measured of a step."""
+    """Show the measurements of a step."""
     section = Section(name, answer.benchmark, "")
     measured = [(line, line.cost) for line in answer.lines if line.cost is not None]
     section.lines = [["model", *(heading for heading, _ in _COST.values())]]
@@ -280,7 +280,7 @@ def _cost(answer: Answer, name: str) -> _Part:
     busy = [f"{line.label} {cost['load']:.1f}" for line, cost in measured if (cost.get("load") or 0) > _BUSY]
     if busy:
         section.notes.append(
-            f"Other programs ran beside (processes per core: {', '.join(busy)}): do not quote these times."
+            f"Other programs were running (processes per core: {', '.join(busy)}): do not quote these times."
         )
     model = next((cost for line, cost in measured if line.is_model), None)
     if model is None:

@@ -23,7 +23,7 @@ class Attempt:
 
     number: int  # from 0
     state: State  # its outcome
-    score: float | None  # best validation score; of a pruned trial the last one; None without any
+    score: float | None  # best validation score; for a pruned trial the last one; None without any
     options: Mapping[str, str]  # as on the command line
     problem: str = ""  # reason of a failure
 
@@ -35,12 +35,12 @@ class Tuning:
     metric: str  # logged name of the score
     higher_is_better: bool  # whether the best score is the largest
     attempts: Sequence[Attempt]  # by number
-    best: int  # number of the best one
+    best: int  # number of the best attempt
     importances: Mapping[str, float]  # option -> share of the scores' variance; empty if unknown
 
 
 def best_so_far(tuning: Tuning) -> list[tuple[int, float]]:
-    """Return the number of every finished trial, and the best score until then.
+    """Return the number of every finished trial, and the best score up to then.
 
     Examples:
         >>> attempts = [Attempt(n, "finished", score, {}) for n, score in enumerate([0.5, 0.7, 0.4])]
@@ -57,14 +57,14 @@ def tuning_section(tuning: Tuning) -> Section:
     section = Section(
         "tuning",
         "Tuning",
-        f"Trials are compared by {tuning.metric} of their best epoch, and nothing else: no trial has looked at the "
-        "test split. The score of the best trial flatters it, because it was chosen by that score.",
+        f"Trials are compared by {tuning.metric} of their best epoch, and nothing else: no trial has used the "
+        "test split. The score of the best trial is optimistic, because it was selected by that score.",
     )
     section.panels.append(_history(tuning))
     if tuning.importances:
         section.panels.append(_importance(tuning))
     else:
-        section.notes.append("Importances are unknown: they take two finished trials with different scores.")
+        section.notes.append("Importances are unknown: they need two finished trials with different scores.")
     best = next(attempt for attempt in tuning.attempts if attempt.number == tuning.best)
     options = ", ".join(f"{option} {value}" for option, value in best.options.items())
     section.notes.append(

@@ -1,4 +1,4 @@
-"""Say in a few sentences what a table of results shows, how sure that is, and what was not looked at."""
+"""Summarize in a few sentences what a table of results shows, how sure that is, and what is missing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SURE = 0.05
 
 
 def verdict(table: ResultTable) -> list[str]:
-    """Return sentences for the top of the page: the best model, the baselines, how sure, what is missing."""
+    """Return sentences for the top of the page: the best model, baselines, significance, and what is missing."""
     quantity = _compared_by(table)
     if quantity is None:
         return ["No model has a score."]
@@ -59,7 +59,7 @@ def _validated(table: ResultTable) -> list[Row]:
 
 
 def _beside_others(table: ResultTable) -> list[str]:
-    """Say which differences to the best model may be chance."""
+    """Describe which differences to the best model may be chance."""
     pairs = [(row.label, row.comparison) for row in table.comparisons if row.comparison is not None]
     if not pairs:
         return []
@@ -78,7 +78,7 @@ def _beside_others(table: ResultTable) -> list[str]:
 
 
 def _beside_baselines(table: ResultTable, quantity: Quantity) -> list[str]:
-    """Hold the best model against the best baseline of the same split."""
+    """Compare the best model with the best baseline on the same split."""
     if len(table.groups) > 1 and not _validated(table):
         return []
     sign = -1 if table.higher_is_better else 1
@@ -98,7 +98,7 @@ def _beside_baselines(table: ResultTable, quantity: Quantity) -> list[str]:
 
 
 def _gaps(table: ResultTable) -> list[str]:
-    """Name what nobody has looked at."""
+    """Name what is missing."""
     gaps = []
     untested = [row.label for row in _validated(table) if f"test/{table.metric}" not in row.scores]
     if untested:

@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 #: Lightning's function that builds a module from hyper-parameters, the only one that a checkpoint may name for it.
 INSTANTIATOR = "pytorch_lightning.cli.instantiate_module"
-#: Keys of hyper-parameters in a checkpoint, for module and data; the last two are of Lightning before 0.8.
+#: Keys of hyper-parameters in a checkpoint, for module and data; the last two are from Lightning before 0.8.
 _HYPER_PARAMETERS = ("hyper_parameters", "datamodule_hyper_parameters", "hparams", "module_arguments")
 #: The class in torch's error about a file with more than tensors.
 _FOREIGN = re.compile(r"GLOBAL (\S+) was not an allowed global|Trying to load unsupported GLOBAL (\S+)")
@@ -36,8 +36,8 @@ _FOREIGN = re.compile(r"GLOBAL (\S+) was not an allowed global|Trying to load un
 class RunCheckpointIO(TorchCheckpointIO):
     """Write checkpoints to a temporary file in the same folder, sync it and rename it.
 
-    Lightning writes into the system's temporary folder, from where a file has to be copied if the run lies on another
-    file system; a kill during the copy destroys the checkpoint that was there.
+    Lightning writes to the system's temporary folder. If the run is on another file system, the file is then copied,
+    and a kill during the copy destroys the existing checkpoint.
 
     The run's last checkpoint becomes the previous one when the new one is complete.
     """
@@ -46,20 +46,20 @@ class RunCheckpointIO(TorchCheckpointIO):
         """Write a checkpoint.
 
         Raises:
-            GraphbenchError: the disk is full or cannot be written to; the file that was there stays.
+            GraphbenchError: the disk is full or not writable; an existing file stays.
         """
-        if "://" in str(path):  # object stores write whole files by themselves
+        if "://" in str(path):  # object stores write only complete files
             super().save_checkpoint(checkpoint, path, storage_options)
             return
         place = Path(path)
         run = RunFolder(place.parent.parent)
-        content = io.BytesIO()  # torch does not report a full disk when it writes to a file itself
+        content = io.BytesIO()  # torch does not report a full disk when writing to a file itself
         torch.save(checkpoint, content)
         try:
             with writing(place, keep=run.previous if place == run.last else None) as file:
                 file.write(content.getbuffer())
         except OSError as error:
-            stays = " The checkpoint that was there stays." if place.is_file() else ""
+            stays = " The existing checkpoint stays." if place.is_file() else ""
             raise GraphbenchError(f"The checkpoint {path} cannot be written: {error.strerror}.{stays}") from error
 
     def load_checkpoint(self, path: str | Path, *args: Any, **kwargs: Any) -> dict[str, Any]:
@@ -71,20 +71,20 @@ class RunCheckpointIO(TorchCheckpointIO):
     def remove_checkpoint(self, path: str | Path) -> None:
         """Remove a checkpoint, and nothing else.
 
-        A `ModelCheckpoint` of Lightning reads which paths to remove from the checkpoint of a continued run, which may
-        be somebody else's, and `TorchCheckpointIO` removes folders with all that is in them.
+        Lightning's `ModelCheckpoint` reads the paths to remove from the checkpoint of a continued run, which may come
+        from someone else, and `TorchCheckpointIO` removes folders with all their contents.
         """
         if Path(path).suffix == ModelCheckpoint.FILE_EXTENSION:
             super().remove_checkpoint(path)
         else:
-            log.warning("%s stays: it is no checkpoint, although the continued run says so.", path)
+            log.warning("%s stays: it is not a checkpoint, although the continued run says so.", path)
 
 
 def check_whole(path: str | Path) -> None:
-    """Verify the checksums in a checkpoint: torch's format is a zip file with one of every tensor.
+    """Verify the checksums in a checkpoint: torch's format is a zip file with a checksum for every tensor.
 
     Raises:
-        CorruptData: it was altered after it was written. Files in torch's older format have no checksums and pass.
+        CorruptData: the file was altered after writing. Files in torch's older format have no checksums and pass.
     """
     try:
         if not zipfile.is_zipfile(path):
@@ -99,11 +99,11 @@ def check_whole(path: str | Path) -> None:
 
 
 def load_checkpoint(path: str | Path) -> dict[str, Any]:
-    """Load a checkpoint file onto the CPU; of a `.safetensors` file its weights as `state_dict`.
+    """Load a checkpoint file onto the CPU; for a `.safetensors` file, its weights as `state_dict`.
 
     Raises:
         BadInput: there is no such file.
-        CorruptData: it is truncated or altered, or holds more than tensors and plain values.
+        CorruptData: it is truncated or altered, or contains more than tensors and plain values.
     """
     if not Path(path).is_file():
         raise BadInput(f"There is no checkpoint {path}.")
@@ -115,7 +115,7 @@ def load_checkpoint(path: str | Path) -> dict[str, Any]:
     except Exception as error:  # a damaged pickle may raise anything
         raise CorruptData(f"The checkpoint {path} cannot be read: {unreadable_reason(Path(path), error)}") from error
     if not isinstance(loaded, dict):
-        raise CorruptData(f"The checkpoint {path} holds no mapping, but {type(loaded).__name__}.")
+        raise CorruptData(f"The checkpoint {path} is not a mapping, but {type(loaded).__name__}.")
     check_instantiator(loaded, path)
     return loaded
 
@@ -128,36 +128,36 @@ def check_instantiator(content: Any, path: str | Path) -> None:
         function = hyper_parameters.get("_instantiator") if isinstance(hyper_parameters, Mapping) else None
         if function is not None and function != INSTANTIATOR:
             raise BadInput(
-                f"The checkpoint {path} names {function!r} as _instantiator, a function that would be called to make "
-                f"its module; expected {INSTANTIATOR}. Do not use it, unless you know who wrote it and why."
+                f"The checkpoint {path} names {function!r} as _instantiator, a function that would be called to build "
+                f"its module; expected {INSTANTIATOR}. Do not use it unless you know who wrote it and why."
             )
 
 
 def unreadable_reason(path: Path, error: Exception) -> str:
-    """Say why torch cannot read a file, without torch's advice to allow the code in it."""
+    """Return why torch cannot read a file, without torch's advice to allow the code in it."""
     if foreign := _FOREIGN.search(str(error)):
-        return f"it holds {foreign[1] or foreign[2]}; only tensors and plain values are read, which can run no code."
+        return f"it holds {foreign[1] or foreign[2]}; only tensors and plain values are read, which cannot run code."
     if not zipfile.is_zipfile(path):
         return "its end is missing, or torch.save did not write it."
     message = str(error).strip().partition("\n")[0]
     if message and not message.startswith("Weights only"):
         return message
-    return f"its content is no checkpoint ({type(error).__name__})."
+    return f"its content is not a checkpoint ({type(error).__name__})."
 
 
 def trained_weights(run: RunFolder) -> Path:
-    """Return the path of a run's best weights, else the last ones, else those of an exported folder.
+    """Return the path of a run's best weights, else of its last ones, else of those of an exported folder.
 
-    Without any, return the path of the best ones.
+    Without any, return the path that the best ones would have.
     """
     return next((path for path in (run.best, run.last, run.path / weights.FILE) if path.is_file()), run.best)
 
 
 def no_checkpoint(path: Path, run: RunFolder | None = None) -> BadInput:
-    """Return the error of a run without a checkpoint, which says why there is none."""
+    """Return the error for a run without a checkpoint, which says why there is none."""
     why = "the fit has not finished its first epoch"
     if run is not None and run.config.is_file():
-        # A damaged file has errors of its own, and an exported folder no trainer.
+        # A damaged file raises other errors, and an exported folder has no trainer.
         with contextlib.suppress(yaml.YAMLError, AttributeError, KeyError, TypeError):
             if load_yaml(run.config.read_text(encoding="utf-8"))["trainer"].get("enable_checkpointing") is False:
                 why = "the run was trained with --trainer.enable_checkpointing false"
@@ -167,7 +167,7 @@ def no_checkpoint(path: Path, run: RunFolder | None = None) -> BadInput:
 def weights_file(source: str | Path) -> Path:
     """Return the file of weights for a source: a file, a folder of a run or an export, a name, or `hf:owner/name`.
 
-    A name is one of installed weights, such as `molecules-base`; a file or folder of that name goes before it.
+    A name refers to installed weights, such as `molecules-base`; a file or folder of that name takes precedence.
 
     Raises:
         BadInput: there is no such model on the Hub.

@@ -1,11 +1,11 @@
-"""Compare configurations by meaning: of runs that go on, of recipes and published tables, and of a checkpoint.
+"""Compare configurations by meaning: of continued runs, of recipes and published tables, and of a checkpoint.
 
-Classes are compared by the last part of their name, since modules move; `init_args` is no part of an option's name, as
-on the command line; items of a list that are classes are matched by class. Both configurations should be complete, as
-a run's `config.yaml` is: an option that one of them lacks is not compared.
+Classes are compared by the last part of their name, since modules move. As on the command line, `init_args` is not part
+of an option's name. List items that are classes are matched by class. Both configurations should be complete, like a
+run's `config.yaml`: an option that one of them lacks is not compared.
 
-Weights may fit another model than the one that they were trained in: another number of heads or another temperature
-leaves all shapes as they are. So the options of a model are also compared with those stored in its checkpoint.
+Weights may fit a model other than the one that they were trained in: another number of heads or temperature changes no
+shape. So the options of a model are also compared with those stored in its checkpoint.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-#: Options that no score depends on: paths, hardware, display and length. The length is compared by the trained epochs
-#: and steps.
+#: Options that no score depends on: paths, hardware, display and length. For the length, the trained epochs and steps
+#: are compared.
 _NEUTRAL = re.compile(
     r"seed_everything|expected(\..*)?|data\.(.*\.)?(root|store|split_dir|num_workers|pin_memory|copy_stream)"
     r"|data\.(.*\.)?(eval_batch_size|predict_split)"
@@ -34,16 +34,16 @@ _PASSIVE_CALLBACKS = re.compile(
     r"(\..*)?"
 )
 _LENGTH = re.compile(r"trainer\.(max|min)_(epochs|steps)|trainer\.max_time")
-#: Mappings with a user's own keys, so that one which only one configuration has counts.
+#: Mappings with user-defined keys, so that a key in only one configuration counts.
 _FREE = (".lr_scales", ".learning_rates", ".dict_kwargs")
-#: Parts of the model's options that decide its output or what is computed of it; the others decide its training.
+#: Parts of the model's options that decide its output or what is computed from it; the others decide its training.
 MODEL_PARTS = ("architecture", "head", "positional_encoding", "standardize_targets", "loss", "quantiles")
-#: Endings of options that only matter in training.
+#: Suffixes of options that only matter in training.
 _TRAINING = ("dropout", "_drop", "checkpointing")
 
 
 class _Nothing:
-    """The value of a class or item that one configuration does not have."""
+    """The value of a class or item missing from one configuration."""
 
     def __repr__(self) -> str:
         return "nothing"
@@ -56,8 +56,8 @@ NOTHING = _Nothing()
 class Difference:
     """An option with different values in two configurations.
 
-    An option is dotted, as on the command line; a class among several is part of it:
-    `trainer.callbacks.Timer.interval`. `NOTHING` stands before an item that only the second has.
+    An option is dotted, as on the command line, and includes a class among several: `trainer.callbacks.Timer.interval`.
+    `before` is `NOTHING` for an item that only the second configuration has.
     """
 
     option: str
@@ -66,7 +66,7 @@ class Difference:
 
     @property
     def decides_score(self) -> bool:
-        """Tell whether a score may depend on it, other than on folders, devices, loggers and passive callbacks.
+        """Return whether a score may depend on it, unlike on folders, devices, loggers and passive callbacks.
 
         The number of processes counts, since it multiplies the batch size.
         """
@@ -76,7 +76,7 @@ class Difference:
 
     @property
     def decides_training(self) -> bool:
-        """Tell whether it makes another training, which a score of another length is as well."""
+        """Return whether it changes the training: it decides a score, or it is about the length."""
         return self.decides_score or _LENGTH.fullmatch(self.option) is not None
 
     def __str__(self) -> str:
@@ -125,7 +125,7 @@ def _compare_items(name: str, before: Sequence[Any], now: Sequence[Any]) -> Iter
 
 
 def _by_class(items: Sequence[Any]) -> dict[str, Any]:
-    """Index items by the name of their class, further ones of a class with their number: `Timer-2`."""
+    """Index items by the name of their class; repeated classes get a number: `Timer-2`."""
     indexed: dict[str, Any] = {}
     for item in items:
         name = key = _class_of(item) or str(item).rpartition(".")[2]
@@ -142,7 +142,7 @@ def _as_mapping(item: Any) -> Mapping[str, Any]:
 
 
 def _are_classes(value: Any) -> bool:
-    """Tell whether a value is a list of classes, which may be empty or None."""
+    """Return whether a value is a list of classes, which may be empty or None."""
     if value is None:
         return True
     return isinstance(value, (list, tuple)) and all(
@@ -161,7 +161,7 @@ def _class_of(value: Any) -> str | None:
 
 
 def _same(one: Any, other: Any) -> bool:
-    """Tell whether two values mean the same: 1 and 1.0, a tuple and a list, paths that end in one class."""
+    """Return whether two values mean the same: 1 and 1.0, a tuple and a list, paths that end in the same class."""
     if isinstance(one, bool) or isinstance(other, bool):  # True == 1 in Python, but not in a configuration
         return one is other
     if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
@@ -174,7 +174,7 @@ def _same(one: Any, other: Any) -> bool:
 
 
 def _is_several(value: Any) -> bool:
-    """Tell whether devices or nodes are certainly more than one; `auto` depends on the machine."""
+    """Return whether devices or nodes are certainly more than one; `auto` depends on the machine."""
     if isinstance(value, str) and "," in value:  # "0,1" is a list of devices for Lightning, and "0," one device
         value = [part for part in value.split(",") if part.strip()]
     if isinstance(value, (list, tuple)):
@@ -198,7 +198,7 @@ def differing_options(
 ) -> list[str]:
     """Describe options of a model that differ from those stored in a checkpoint.
 
-    Options that one of them lacks do not count: those of a later version, and defaults that Python code did not name.
+    Options that one of them lacks do not count: those of a later version, and defaults that Python code did not set.
 
     Examples:
         >>> trained = {"architecture": {"class_path": "old.SFT", "init_args": {"temperature": 2.0, "dropout": 0.1}}}

@@ -17,7 +17,7 @@ _PACKAGES = (
     "graphbench-lightning", "torch", "pytorch-lightning", "torch-geometric", "torchmetrics", "rdkit", "ogb", "numpy",
     "numba",
 )  # fmt: skip
-#: Where graphbench lies that is installed with -e.
+#: Where graphbench is if it is installed with -e.
 _CHECKOUT = Path(__file__).parents[2]
 
 
@@ -27,7 +27,7 @@ def timestamp() -> str:
 
 
 def describe_environment() -> dict[str, Any]:
-    """Describe versions and hardware, see `environment.json` of a run."""
+    """Describe versions and hardware, as in `environment.json` of a run."""
     import torch
 
     return {
@@ -71,10 +71,10 @@ def _version(package: str) -> str:
 
 
 def _plugins() -> dict[str, str]:
-    """Return the versions of installed plug-ins; of those in a checkout of their own with its commit."""
+    """Return the versions of installed plug-ins, with the commit of those in a separate checkout."""
     versions: dict[str, str] = {}
     for distribution in metadata.distributions():
-        # Few packages have entry points; a name is read from all of a package's metadata, its description too.
+        # Few packages have entry points; reading a name parses all of a package's metadata, including its description.
         if not any(entry.group.startswith("graphbench.") for entry in distribution.entry_points):
             continue
         if (name := distribution.name) not in {*_PACKAGES, *versions}:
@@ -83,7 +83,7 @@ def _plugins() -> dict[str, str]:
 
 
 def _described(distribution: metadata.Distribution) -> str:
-    # pip writes where a package lies that is installed with -e (PEP 610).
+    # pip records where a package installed with -e is (PEP 610).
     origin = json.loads(distribution.read_text("direct_url.json") or "{}")
     if not origin.get("dir_info", {}).get("editable"):
         return distribution.version
@@ -94,19 +94,19 @@ def _described(distribution: metadata.Distribution) -> str:
 
 
 def _commit(root: Path) -> str:
-    """Return the commit of a checkout, with `-dirty` if files differ from it; "" where it is none."""
+    """Return the commit of a checkout, with `-dirty` if files differ from it; "" if it is not a checkout."""
     if not (root / ".git").exists():  # installed, perhaps inside another project's repository
         return ""
     described = ("describe", "--always", "--dirty", "--abbrev=12", "--exclude=*")
     command = ["git", "--no-optional-locks", "-C", str(root), *described]
     try:
         return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
-    except (OSError, subprocess.SubprocessError):  # no git, or a checkout of another user
+    except (OSError, subprocess.SubprocessError):  # no git, or another user's checkout
         return ""
 
 
 def _processor() -> str:
-    cpuinfo = Path("/proc/cpuinfo")  # Linux: `platform.processor` says no more than x86_64 there
+    cpuinfo = Path("/proc/cpuinfo")  # Linux, where `platform.processor` is only x86_64
     lines = cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines() if cpuinfo.is_file() else ()
     names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     return next(names, "") or platform.processor() or platform.machine()

@@ -47,7 +47,7 @@ class RunFolder:
 
     #: The resolved configuration.
     config = _Below("config.yaml")
-    #: Everything logged, one row per step or epoch.
+    #: Everything that was logged, one row per step or epoch.
     metrics = _Below("metrics.csv")
     checkpoints = _Below("checkpoints")
     #: Weights with the best validation metric.
@@ -56,7 +56,7 @@ class RunFolder:
     last = _Below("checkpoints", "last.ckpt")
     #: The checkpoint before the last, in case the last is damaged.
     previous = _Below("checkpoints", "previous.ckpt")
-    #: Tables and pictures of the diagnostics.
+    #: Tables and figures of the diagnostics.
     diagnostics = _Below("diagnostics")
     attention_maps = _Below("diagnostics", "attention_maps")
     #: Scores on labelled files, `NAME.json` each, and their predictions, `NAME.csv`.
@@ -71,12 +71,12 @@ class RunFolder:
     data = _Below("data.json")
     #: Sizes and feature values of the training graphs.
     training = _Below("training.json")
-    #: Which runs of trackers belong to this run.
+    #: The runs of trackers that belong to this run.
     trackers = _Below("trackers.json")
 
     @classmethod
     def existing(cls, path: str | Path) -> RunFolder:
-        """Open the folder of an earlier run; refuse one without."""
+        """Open the folder of an earlier run; refuse a folder without one."""
         run = cls(Path(path))
         run.finish_writing()
         if not run.config.is_file():
@@ -88,9 +88,9 @@ class RunFolder:
 
     @classmethod
     def fresh(cls, benchmark: str, architecture: str) -> RunFolder:
-        """Create a folder under `runs/`, named by benchmark, architecture and time, so that no other run gets it.
+        """Create a folder under `runs/`, named after benchmark, architecture and time, so that no other run uses it.
 
-        The name is the same on every rank: processes that Lightning starts for further devices inherit it through the
+        The name is the same on every rank: processes that Lightning starts for other devices inherit it through the
         environment.
 
         Raises:
@@ -99,7 +99,7 @@ class RunFolder:
         if "LOCAL_RANK" in os.environ and _FOLDER_VARIABLE in os.environ:
             return cls(Path(os.environ[_FOLDER_VARIABLE]))
         if int(os.environ.get("WORLD_SIZE", 1)) > 1 and "LOCAL_RANK" in os.environ:
-            raise BadInput("Name the folder with --run: several processes could not agree on one made up by the clock.")
+            raise BadInput("Name the folder with --run: several processes could not agree on one named after the time.")
         stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
         name = f"{benchmark}-{architecture}-{stamp}".lower()
         for number in itertools.count(1):  # another run may have started in the same second
@@ -112,7 +112,7 @@ class RunFolder:
 
     @classmethod
     def temporary(cls) -> RunFolder:
-        """Create a folder, the same on every rank, for a run that leaves nothing; its first process removes it."""
+        """Create a folder, the same on every rank, for a run that leaves no files; its first process removes it."""
         if "LOCAL_RANK" not in os.environ or _FOLDER_VARIABLE not in os.environ:
             os.environ[_FOLDER_VARIABLE] = tempfile.mkdtemp(prefix="graphbench-")
         return cls(Path(os.environ[_FOLDER_VARIABLE]))
@@ -121,10 +121,10 @@ class RunFolder:
     def held(self, new: bool = False) -> Iterator[Place]:
         """Lock the folder, created if missing, until the block or the process ends, see `locked`.
 
-        The block gets its place, which detects that the folder was moved or removed.
+        Yield its place, which detects that the folder was moved or removed.
 
         Args:
-            new: the folder was created for this run; like one created here it is removed if the block leaves nothing
+            new: the folder was created for this run; like one created here, it is removed if the block leaves nothing
                 in it to continue or to read.
         """
         new = new or not self.path.exists()
@@ -134,12 +134,12 @@ class RunFolder:
                 self.finish_writing()
                 yield place
             finally:
-                # A command that fails before its first row would else leave a folder for each try.
+                # Otherwise a command that fails before its first row would leave a folder for each attempt.
                 if new and place.is_there() and not self.is_begun and not self.metrics.is_file():
                     shutil.rmtree(self.path, ignore_errors=True)
 
     def _sweep(self) -> None:
-        """Remove files that a killed process left half written, and a link where Lightning writes to a file itself."""
+        """Remove incomplete files of a killed process, and a link in place of a file that Lightning writes directly."""
         remove_link(self.path / "hparams.yaml")
         for folder in (self.path, self.checkpoints):
             for name in (self.config.name, self.metrics.name, self.report.name, "*.json", "*.ckpt", ".holder"):
@@ -147,11 +147,11 @@ class RunFolder:
                     torn.unlink(missing_ok=True)
 
     def finish_writing(self) -> None:
-        """Move files that a killed command had completed to their places, see `graphbench.data.files.writing`."""
+        """Move files that a killed command completed to their places, see `graphbench.data.files.writing`."""
         try:
             finish_writing(self.path)
         except OSError as error:
-            log.warning("%s holds files of a command that was killed, which cannot be moved: %s.", self.path, error)
+            log.warning("%s contains files of a killed command that cannot be moved: %s.", self.path, error)
 
     def clear(self) -> None:
         """Remove the files of a run that stopped before its first checkpoint; other files stay."""
@@ -162,12 +162,12 @@ class RunFolder:
 
     @property
     def is_begun(self) -> bool:
-        """Tell whether there is a checkpoint to continue from or a score to read."""
+        """Return whether there is a checkpoint to continue from or a score to read."""
         return any(path.is_file() for path in (self.last, self.previous, self.best, self.results))
 
     @property
     def resumable(self) -> Path | None:
-        """The checkpoint to resume from: the last one, or the one before if that is gone; None without any."""
+        """The checkpoint to resume from: the last one, or the previous one if that is missing; None without any."""
         return next((path for path in (self.last, self.previous) if path.is_file()), None)
 
     @property
@@ -184,7 +184,7 @@ class RunFolder:
         return self.path / f"predictions-{split}.csv"
 
     def note_environment(self, step: int, now: Mapping[str, Any]) -> None:
-        """Record code and versions `now` that a run resumes with at a step, if they have changed."""
+        """Record the code and versions `now` with which a run resumes at a step, if they have changed."""
         try:
             stored = load_json(self.environment)
             last = [stored, *stored.get("continued", [])][-1]
@@ -192,7 +192,7 @@ class RunFolder:
                 return
             part = {name: now[name] for name in ("started", "commit", "packages")} | {"step": step}
             stored["continued"] = [*stored.get("continued", []), part]
-        except (OSError, ValueError, AttributeError):  # of an earlier version, or damaged
+        except (OSError, ValueError, AttributeError):  # from an earlier version, or damaged
             return
         write_text(self.environment, json.dumps(stored, indent=2) + "\n")
 
@@ -208,9 +208,9 @@ class RunFolder:
         try:
             loaded = load_json(self.results)
         except (OSError, ValueError, RecursionError) as error:
-            raise CorruptData(f"{self.results} cannot be read: {error}. Remove it to have it written anew.") from error
+            raise CorruptData(f"{self.results} cannot be read: {error}. Remove it to have it rewritten.") from error
         if not isinstance(loaded, dict):
-            raise CorruptData(f"{self.results} holds no JSON object. Remove it to have it written anew.")
+            raise CorruptData(f"{self.results} is not a JSON object. Remove it to have it rewritten.")
         return with_present_keys(loaded)
 
     def write_results(self, values: Mapping[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Lock a run, or its folder, for one process, and name that process to others."""
+"""Lock a run, or its folder, for one process, and tell others which process it is."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from graphbench.errors import BadInput
 from graphbench.runs.environment import timestamp
 
 _LOCK, _HOLDER = ".lock", ".holder"
-#: Seconds in which the owner of a lock is named: it writes its name once it has the lock.
+#: Seconds to wait for the name of a lock's owner, which writes it once it has the lock.
 _NAMED = 1.0
 
 
 class InUse(BadInput):
-    """Error of what another process works on.
+    """Raised for a path that another process works on.
 
     Args:
         path: the folder or file.
         holder: the process.
-        work: what it does.
+        work: what that process does.
     """
 
     def __init__(self, path: Path, holder: str, work: str) -> None:
@@ -41,10 +41,10 @@ class InUse(BadInput):
 class Place:
     """An open folder, to detect that its path was renamed, removed or replaced.
 
-    Device and inode identify a folder; while it is open, the system does not reuse its inode.
+    Device and inode identify a folder; the system does not reuse the inode while the folder is open.
 
     Raises:
-        OSError: it cannot be opened.
+        OSError: the folder cannot be opened.
 
     Examples:
         >>> import tempfile
@@ -58,12 +58,12 @@ class Place:
 
     def __init__(self, path: Path) -> None:
         self.path = path.absolute()  # the program may change its working directory
-        only_folders = getattr(os, "O_DIRECTORY", None)  # Windows opens no folders
+        only_folders = getattr(os, "O_DIRECTORY", None)  # Windows cannot open folders
         self._handle = os.open(self.path, os.O_RDONLY | only_folders) if only_folders is not None else None
         self._identity = _identity(self.path)
 
     def is_there(self) -> bool:
-        """Tell whether the path still leads to this folder."""
+        """Return whether the path still refers to this folder."""
         try:
             return _identity(self.path) == self._identity
         except OSError:
@@ -103,11 +103,11 @@ def _identity(path: Path) -> tuple[int, int]:
 def locked(folder: Path) -> Iterator[Place]:
     """Lock a folder, created if missing, until the block or the process ends.
 
-    The lock is `.lock`, and `.holder` names its owner. The block gets the folder's place, which detects that the folder
-    was moved or removed.
+    The lock is `.lock`, and `.holder` names its owner. Yield the folder's place, which detects that the folder was
+    moved or removed.
 
     Raises:
-        InUse: another process, which is named, writes here.
+        InUse: another process, which the message names, writes here.
         BadInput: the folder is not writable.
     """
     try:
@@ -115,7 +115,7 @@ def locked(folder: Path) -> Iterator[Place]:
         lock = _acquire(folder, "", folder, "writes to it")
         place = Place(folder)
     except OSError as error:
-        raise BadInput(f"The run folder {folder} cannot be written to: {error.strerror}.") from error
+        raise BadInput(f"The run folder {folder} is not writable: {error.strerror}.") from error
     try:
         _name(folder / _HOLDER)
         yield place
@@ -128,12 +128,12 @@ def locked(folder: Path) -> Iterator[Place]:
 
 @contextlib.contextmanager
 def claimed(path: Path) -> Iterator[None]:
-    """Keep others from working on a run or a file until the block or the process ends, through all commands of it.
+    """Keep other processes from working on a run or a file until the block or the process ends.
 
-    The lock and the name of its owner lie beside `path`, which need not exist.
+    The lock and the name of its owner are next to `path`, which need not exist.
 
     Raises:
-        InUse: another process, which is named, works on it.
+        InUse: another process, which the message names, works on it.
         OSError: the folder of `path` is not writable.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -147,7 +147,7 @@ def claimed(path: Path) -> Iterator[None]:
 
 
 def claim_of(path: Path) -> Path:
-    """Return the file that names the process which has claimed a path."""
+    """Return the file that names the process that has claimed a path."""
     return path.with_name(f".{path.name}{_HOLDER}")
 
 
@@ -163,7 +163,7 @@ def refuse_writer(folder: Path) -> None:
 
 
 def holder_of(folder: Path) -> str | None:
-    """Name the living process of this machine that writes to a folder; None where none is known."""
+    """Name the running process of this machine that writes to a folder; None if none is known."""
     words, alive = _describe(folder / _HOLDER)
     return words if alive else None
 
@@ -175,7 +175,7 @@ def _name(holder: Path) -> None:
 
 
 def _acquire(folder: Path, prefix: str, shown: Path, work: str) -> BaseFileLock:
-    """Acquire the lock `PREFIX.lock` in a folder; its owner stands in `PREFIX.holder`."""
+    """Acquire the lock `PREFIX.lock` in a folder; `PREFIX.holder` names its owner."""
     path, holder = folder / f"{prefix}{_LOCK}", folder / f"{prefix}{_HOLDER}"
     try:
         return acquire_lock(path, timeout=0)
@@ -184,14 +184,14 @@ def _acquire(folder: Path, prefix: str, shown: Path, work: str) -> BaseFileLock:
         while not holder.is_file() and time.monotonic() < deadline:
             time.sleep(0.02)
         name, alive = _describe(holder)
-        try:  # workers of a killed process keep its lock for some seconds until they notice
+        try:  # workers of a killed process keep its lock for some seconds
             return acquire_lock(path, timeout=15 if alive is False else 0)
         except Timeout:
             raise InUse(shown, name, work) from None
 
 
 def _describe(holder: Path) -> tuple[str, bool | None]:
-    """Name the process that holds a lock, and tell whether it is alive; None where nobody can say."""
+    """Name the process that holds a lock, and return whether it is alive; None if unknown."""
     try:
         record = load_json(holder)
         words = f"process {record['process']} on {record['host']} (since {record['since']})"

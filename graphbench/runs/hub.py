@@ -13,7 +13,7 @@ from typing import Any
 from graphbench.errors import BadInput, GraphbenchError, MissingExtra
 
 PREFIX = "hf:"
-#: The only files fetched of a model: texts, and weights that can run no code.
+#: The only files fetched from a model: texts, and weights that cannot run code.
 FETCHED = ("config.yaml", "model.safetensors", "results.json", "training.json", "README.md")
 _NAME = re.compile(r"hf:(?P<name>[\w.-]+/[\w.-]+?)(@(?P<revision>[\w./-]+))?", re.ASCII)
 
@@ -43,7 +43,7 @@ class HubModel:
 
 
 def is_hub_name(source: object) -> bool:
-    """Tell whether a source is a name on the Hub.
+    """Return whether a source is a name on the Hub.
 
     Examples:
         >>> is_hub_name("hf:mine/gps"), is_hub_name("runs/gps")
@@ -53,24 +53,24 @@ def is_hub_name(source: object) -> bool:
 
 
 def fetch(model: HubModel) -> Path:
-    """Fetch the files `FETCHED` of a model into the client's cache, unless they are there, and return their folder."""
+    """Fetch the files `FETCHED` of a model into the client's cache if they are missing, and return their folder."""
     options = {"revision": model.revision, "allow_patterns": list(FETCHED), "library_name": "graphbench"}
     client = _client(f"Loading {model}")
     try:
         folder = Path(client.snapshot_download(model.name, **options))
-    except Exception as error:  # of any library below the client
+    except Exception as error:  # from any library below the client
         raise _explain(error, f"{model} cannot be loaded") from error
-    # Scores, facts of training and card are missing where others wrote the model, and not needed to answer.
+    # Scores, training facts and card are missing if others wrote the model, and are not needed to predict.
     if missing := [name for name in ("config.yaml", "model.safetensors") if not (folder / name).is_file()]:
-        raise BadInput(f"{model} is no model of graphbench: it has no {' and no '.join(missing)}.")
+        raise BadInput(f"{model} is not a model of graphbench: it has no {' and no '.join(missing)}.")
     return folder
 
 
 def push(folder: Path, model: HubModel, message: str, private: bool) -> str:
     """Upload a folder of `graphbench export` as one commit, and return its address; other files of the model stay.
 
-    The folder is that of `graphbench export`; a revision of the model is that branch. A missing model is created
-    `private` for its owner alone, an existing one keeps its visibility.
+    A revision of the model is the branch to write. A missing model is created, visible only to its owner if `private`;
+    an existing one keeps its visibility.
 
     Returns:
         The address of the commit.
@@ -83,7 +83,7 @@ def push(folder: Path, model: HubModel, message: str, private: bool) -> str:
         commit = api.upload_folder(
             repo_id=model.name, folder_path=folder, revision=model.revision, commit_message=message
         )
-    except Exception as error:  # of any library below the client
+    except Exception as error:  # from any library below the client
         raise _explain(error, f"{folder} cannot be pushed to {model}") from error
     return str(commit.commit_url)
 

@@ -1,4 +1,4 @@
-"""Read checkpoints of other programs without running code from them, out of an archive where they came in one."""
+"""Read checkpoints of other programs without running code from them, including those in an archive."""
 
 from __future__ import annotations
 
@@ -19,33 +19,33 @@ from graphbench.runs.checkpoints import check_whole, unreadable_reason
 
 
 class Unread:
-    """Stand in for an object of a class that is not imported, such as `argparse.Namespace`; holds nothing."""
+    """Placeholder for an object of a class that is not imported, such as `argparse.Namespace`; it is empty."""
 
     def __new__(cls, *_: Any, **__: Any) -> Unread:
-        """Make one, whatever the class it stands for would be given."""
+        """Create a placeholder, whatever the arguments of the class it replaces."""
         return super().__new__(cls)
 
     def __init__(self, *_: Any, **__: Any) -> None:
-        """Take no notice of the arguments."""
+        """Ignore the arguments."""
 
     def __setstate__(self, state: Any) -> None:
-        """Take no notice of the state."""
+        """Ignore the state."""
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        """Take no notice of an item."""
+        """Ignore an item."""
 
 
 def read_released(path: Path, member: str | None = None) -> Mapping[str, Any]:
     """Read a checkpoint that `torch.save` wrote elsewhere, onto the CPU.
 
-    Only tensors and plain values are read. Options and optimizers of training programs are objects of their classes,
-    which a checkpoint names; an `Unread` stands in the place of each, and nothing is imported. `member` is the pattern
-    of the checkpoint's path if the file is an archive. Of several the one with the largest number in its name counts,
-    `149.ckpt` before `50.ckpt`.
+    Only tensors and plain values are read. Options and optimizers of training programs are objects of classes that a
+    checkpoint names; an `Unread` replaces each, and nothing is imported. `member` is the pattern of the checkpoint's
+    path if the file is an archive. If several match, the one with the largest number in its name is used, `149.ckpt`
+    before `50.ckpt`.
 
     Raises:
         BadInput: there is no such file.
-        CorruptData: it is damaged, holds no mapping, or names what stands for code of the operating system.
+        CorruptData: it is damaged, is not a mapping, or names code of the operating system.
 
     Examples:
         >>> import argparse
@@ -65,7 +65,7 @@ def read_released(path: Path, member: str | None = None) -> Mapping[str, Any]:
 
 
 def _members(path: Path, pattern: str) -> list[str]:
-    """List the members of an archive that fit a pattern; a checkpoint of torch is a zip file, too, and has none."""
+    """List the members of an archive that match a pattern; a torch checkpoint is also a zip file, and has none."""
     if not zipfile.is_zipfile(path):
         return []
     with zipfile.ZipFile(path) as archive:
@@ -87,5 +87,5 @@ def _load(file: Path, shown: Path) -> Mapping[str, Any]:
     except Exception as error:  # a damaged pickle may raise anything
         raise CorruptData(f"The checkpoint {shown} cannot be read: {unreadable_reason(file, error)}") from error
     if not isinstance(content, Mapping):
-        raise CorruptData(f"The checkpoint {shown} holds no mapping, but {type(content).__name__}.")
+        raise CorruptData(f"The checkpoint {shown} is not a mapping, but {type(content).__name__}.")
     return content

@@ -1,4 +1,4 @@
-"""Ask SLURM about the job around this process, and to queue it again."""
+"""Query SLURM for the job around this process, and requeue it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ log = logging.getLogger(__name__)
 
 
 def job_number() -> str:
-    """Return the number of the job around this process, with its task of an array; "" outside of one."""
+    """Return the number of the job around this process, with its array task; "" outside a job."""
     array, task = (os.environ.get(f"SLURM_ARRAY_{name}_ID", "") for name in ("JOB", "TASK"))
     return f"{array}_{task}" if array and task else os.environ.get("SLURM_JOB_ID", "")
 
@@ -25,21 +25,21 @@ def queue_again() -> None:
 
 
 def queue_again_if_preempted() -> None:
-    """Queue a job again that has to make room for another one, in the first process of a step.
+    """Requeue a job that is preempted, in the first process of a step.
 
-    SLURM does so itself. But where a partition has a grace time, the processes get SIGTERM at its beginning, and a job
-    that has ended by the end of it counts as failed and is not queued again.
+    SLURM does so itself. But if a partition has a grace time, the processes get SIGTERM when it begins, and a job that
+    exits before it is over counts as failed and is not requeued.
     """
     if job_number() and os.environ.get("SLURM_PROCID") == "0" and _is_preempted():
         queue_again()
 
 
 def _is_preempted() -> bool:
-    """Return whether the grace time of a preemption runs; a job that was cancelled is not called running any more."""
+    """Return whether the grace time of a preemption is running; a cancelled job is no longer called running."""
     try:
         command = ["scontrol", "--oneliner", "show", "job", job_number()]
         answer = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
-    except (OSError, subprocess.SubprocessError):  # the controller is away
+    except (OSError, subprocess.SubprocessError):  # the controller does not answer
         return False
     fields = dict(word.partition("=")[::2] for word in answer.split())
     return fields.get("JobState") == "RUNNING" and fields.get("PreemptTime", "None") not in ("None", "Unknown")

@@ -1,4 +1,4 @@
-"""Read and write a run's CSV tables; name the columns of those in `diagnostics/`, and the splits."""
+"""Read and write a run's CSV tables; name the columns of the tables in `diagnostics/`, and the splits."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from graphbench.data.files.writing import write_text
 
 #: First columns of every table: finished epochs, and optimizer steps.
 POSITION = ("epoch", "step")
-#: Columns of a table by layer, with a row for every measure of a layer at a time.
+#: Columns of a table by layer, with a row per layer, measure and time.
 LAYER_COLUMNS = ("layer", "module", "measure", "value", "graphs", "left_out")
-#: Columns that the report needs of a table by layer; tables of other packages may have no more.
+#: Columns that the report needs from a table by layer; tables of other packages may have only these.
 SHOWN_OF_LAYERS = ("epoch", "layer", "measure", "value")
-#: Columns of the table of the gap between training and unseen graphs.
+#: Columns of the table for the gap between training and unseen graphs.
 GAP_COLUMNS = ("split", "measure", "train", "unseen", "gap", "stage")
 #: Numeric columns of all tables.
 NUMBERS = ("epoch", "layer", "value", "train", "unseen", "gap")
@@ -30,9 +30,9 @@ class RunTable:
     """Rows of a table as text.
 
     Args:
-        columns: names in the header; none without a table.
+        columns: names in the header; empty without a table.
         rows: the cells of every complete row.
-        torn: line of the first incomplete row, which is left out with all that follow; None without.
+        torn: line of the first incomplete row, which is dropped with all that follow; None if there is none.
     """
 
     columns: tuple[str, ...] = ()
@@ -45,7 +45,7 @@ class RunTable:
 
 
 def load_table(path: Path) -> RunTable:
-    """Read a table up to the first row that a killed process or a full disk left half written; empty without a file.
+    """Read a table up to the first row that a killed process or a full disk left incomplete; empty without a file.
 
     A row is complete if its line ends, it has a cell for every column, and its epoch and step are numbers or empty.
     """
@@ -54,7 +54,7 @@ def load_table(path: Path) -> RunTable:
     with path.open(encoding="utf-8", errors="replace", newline="") as file:
         text = file.read()
     whole = text[: text.rfind("\n") + 1]
-    # Strict: a torn quotation mark is an error then, and no cell that reaches to the end of the file.
+    # Strict: an unclosed quotation mark is then an error, not a cell that extends to the end of the file.
     reader = csv.reader(io.StringIO(whole, newline=""), strict=True)
     columns: tuple[str, ...] = ()
     rows: list[tuple[str, ...]] = []
@@ -78,7 +78,7 @@ def load_table(path: Path) -> RunTable:
 
 
 def _is_whole(cells: Sequence[str], columns: Sequence[str]) -> bool:
-    """Tell whether a row has a cell for every column, and a number or nothing as its position."""
+    """Return whether a row has a cell for every column, and a number or nothing as its position."""
     return len(cells) == len(columns) and all(
         name not in POSITION or not cell or _is_finite(cell) for name, cell in zip(columns, cells, strict=True)
     )

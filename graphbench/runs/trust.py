@@ -1,10 +1,10 @@
-"""Restrict the imports that the configuration of a run may cause.
+"""Restrict the imports that a run's configuration may cause.
 
-A run sent by somebody else names classes and functions, and importing one runs the code of its module. So a run may
-name objects that an installed distribution registers or `ADMITTED` lists; anything else needs `--trust` (`trust=True`
-in Python), once: the checksum of the configuration is stored for its folder, in the user's state directory. A fit
-stores the checksum of its own run in the same way, so that a user's own runs need no `--trust`. Names on a command line
-are the user's, and trusted.
+A run sent by someone else names classes and functions, and importing one runs the code of its module. So a run may name
+objects that an installed distribution registers or that `ADMITTED` lists. Anything else needs `--trust` (`trust=True`
+in Python) once: the checksum of the configuration is stored for its folder, in the user's state directory. A fit stores
+the checksum of its run in the same way, so a user's own runs need no `--trust`. Names on a command line come from the
+user, and are trusted.
 
 A configuration is not searched for names: `Policy` decides at the import, for jsonargparse (`enforced`) and for
 `graphbench.registry.importing`.
@@ -38,20 +38,20 @@ _OF_LIGHTNING = ("callbacks", "loggers", "profilers", "strategies")
 #: Packages whose classes any run may name, subpackages included.
 ADMITTED = (
     *(f"graphbench.{room}" for room in _ROOMS),
-    "graphbench.registry.expected",  # plain data that the configuration of every recipe names
+    "graphbench.registry.expected",  # plain data that every recipe's configuration names
     *(f"{package}.{part}" for package in ("lightning.pytorch", "pytorch_lightning") for part in _OF_LIGHTNING),
     "torch.optim",
     "torchmetrics",
 )
-#: Parts of these packages that load other people's models, none of which scores graphs.
+#: Parts of these packages that load third-party models, none of which scores graphs.
 REFUSED = tuple(
     f"torchmetrics.{base}{part}" for base in ("", "functional.") for part in ("audio", "image", "multimodal", "text")
 )
-#: Keys of a mapping that stands for a class.
+#: Keys of a mapping that represents a class.
 _CLASS_KEYS = frozenset({"class_path", "init_args", "dict_kwargs"})
-#: jsonargparse has one setting for the process, so two threads that load models must take turns.
+#: jsonargparse has one setting per process, so threads that load models must take turns.
 _SETTING = threading.RLock()
-#: Keys that lead to mappings of options in a configuration.
+#: Keys of mappings of options in a configuration.
 _MAPPINGS = (
     (), ("data",), ("data", "init_args"), ("model",), ("model", "architecture"), ("model", "architecture", "init_args"),
     ("trainer",),
@@ -80,24 +80,24 @@ class Policy:
     _file: Path = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        # Absolute, since jsonargparse enters the folder of a configuration while it reads it.
+        # Absolute, since jsonargparse changes to the folder of a configuration while reading it.
         object.__setattr__(self, "_file", self.config.absolute())
 
     @classmethod
     def of(
         cls, config: Path, trust: bool = False, paths: frozenset[str] = frozenset(), remembered: bool = True
     ) -> Policy:
-        """Make the policy for the configuration of a run, which admits everything if its checksum is stored.
+        """Create the policy for a run's configuration, which admits everything if its checksum is stored.
 
-        `paths` are dotted ones on the user's own command line; a stored checksum counts if `remembered`.
+        `paths` are dotted paths on the user's command line; a stored checksum counts if `remembered`.
 
         Raises:
-            BadInput: the file is no YAML mapping, or, without `trust`, names other files or has a form that `fit` does
-                not write.
+            BadInput: the file is not a YAML mapping, or, without `trust`, names other files or has a form that `fit`
+                does not write.
         """
         raw, content = _read(config)
         trusted = remembered and _stored_checksums().get(str(config.resolve())) == hashlib.sha256(raw).hexdigest()
-        if not trust:  # no checksum covers other files that it names
+        if not trust:  # the checksum does not cover other files that it names
             _check_form(config, content)
         return cls(config, paths, trust or trusted, keep=trust)
 
@@ -105,9 +105,9 @@ class Policy:
         """Refuse a dotted path that is not admitted.
 
         Args:
-            path: as named, or of the object's definition.
+            path: as named, or that of the object's definition.
             listed: whether to admit `ADMITTED` and registered classes.
-            shown: path in the message, `path` by default.
+            shown: path for the message, `path` by default.
 
         Examples:
             >>> policy = Policy(Path("config.yaml"), frozenset({"mine.Model"}))
@@ -120,7 +120,7 @@ trust=True).
         """
         if listed and (_is_listed(path) or _is_registered(path)):
             return
-        # `Path()` stands for the command line, whose words are the user's own.
+        # `Path()` is the command line, whose words come from the user.
         if self.config != Path() and (owner := listings.absent_owner(path)):
             self.refusals.append(BadInput(f"{self.config} names {path}. {listings.advice(owner)}"))
             raise self.refusals[-1]
@@ -140,7 +140,7 @@ trust=True).
     def _missing_plugin(self, path: str) -> str:
         """Name the plug-in that has the class according to the run's environment, if it is not installed here."""
         package = path.partition(".")[0]
-        with contextlib.suppress(OSError, ValueError, AttributeError, KeyError):  # it may be damaged, or not be there
+        with contextlib.suppress(OSError, ValueError, AttributeError, KeyError):  # it may be damaged or missing
             for name, version in load_json(self._file.with_name("environment.json"))["packages"].items():
                 made_with = f"{name} {version}"
                 if name.replace("-", "_") == package and made_with.isprintable() and not find_spec(package):
@@ -157,14 +157,14 @@ trust=True).
 
 
 def _is_listed(path: str) -> bool:
-    """Tell whether `ADMITTED` covers a path more closely than `REFUSED`."""
+    """Return whether `ADMITTED` covers a path more closely than `REFUSED`."""
     parts = path.split(".")
     prefixes = [".".join(parts[:length]) for length in range(len(parts), 0, -1)]
     return next((prefix in ADMITTED for prefix in prefixes if prefix in ADMITTED or prefix in REFUSED), False)
 
 
 def _is_registered(path: str) -> bool:
-    """Tell whether a path leads to a registered class, as registered, as defined, or by a parent package.
+    """Return whether a path refers to a registered class, as registered, as defined, or through a parent package.
 
     Imports the plug-in that registers the class.
     """
@@ -192,36 +192,36 @@ def _read(config: Path) -> tuple[bytes, dict[str, Any]]:
     except (OSError, ValueError, yaml.YAMLError) as error:
         raise BadInput(f"{config} cannot be read ({' '.join(str(error).split())}).") from error
     if not isinstance(content, dict):
-        raise BadInput(f"{config} must hold a mapping such as 'model: ...', not {type(content).__name__}.")
+        raise BadInput(f"{config} must be a mapping such as 'model: ...', not {type(content).__name__}.")
     return raw, content
 
 
 def _check_form(config: Path, content: Mapping[str, Any]) -> None:
-    """Refuse forms that `fit` never writes, which other readers of a run might read differently from the parser."""
-    advice = "add --trust (in Python: trust=True) where you know this file, or write it as `graphbench fit` does."
+    """Refuse forms that `fit` never writes, which other readers of a run might read differently than the parser."""
+    advice = "add --trust (in Python: trust=True) if you know this file, or write it as `graphbench fit` does."
     for part in _MAPPINGS:
         value: Any = content
         for key in part:
             value = value.get(key) if isinstance(value, Mapping) else None
         place = ".".join(part)
         if isinstance(value, str) and part != () and not _is_class(config, part, value):
-            raise BadInput(f"{config}: {place} is {value!r}, another file or a text, and no mapping; {advice}")
+            raise BadInput(f"{config}: {place} is {value!r}, another file or a text, not a mapping; {advice}")
         for key in value if isinstance(value, Mapping) else ():
             if not (isinstance(key, str) and key.isidentifier()) or (part == () and key == "config"):
-                raise BadInput(f"{config}: the key {key!r}{f' of {place}' * bool(place)} is no option; {advice}")
+                raise BadInput(f"{config}: the key {key!r}{f' of {place}' * bool(place)} is not an option; {advice}")
     for place, entry in _classes(content, ""):
         if not entry.keys() <= _CLASS_KEYS or not isinstance(entry.get("init_args") or {}, Mapping):
-            raise BadInput(f"{config}: {place} must hold class_path and a mapping init_args alone; {advice}")
+            raise BadInput(f"{config}: {place} must contain only class_path and a mapping init_args; {advice}")
 
 
 def _is_class(config: Path, part: Sequence[str], text: str) -> bool:
-    """Tell whether a text in place of a mapping names a class, not a file."""
+    """Return whether a text in place of a mapping names a class, not a file."""
     named = part[-1] in ("data", "architecture") and all(piece.isidentifier() for piece in text.split("."))
     return named and not Path(text).exists() and not (config.parent / text).exists()
 
 
 def _classes(content: Any, place: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield every mapping that stands for a class, with its place."""
+    """Yield every mapping that represents a class, with its place."""
     if isinstance(content, Mapping):
         if isinstance(content.get("class_path"), str):
             yield place, content
@@ -233,9 +233,9 @@ def _classes(content: Any, place: str) -> Iterator[tuple[str, Mapping[str, Any]]
 
 
 def named_in(words: Sequence[str]) -> frozenset[str]:
-    """Return the dotted paths that a command line names, by itself or in its files.
+    """Return the dotted paths that a command line names, directly or in its files.
 
-    Names of existing files and folders are no paths of classes, so that the name of a folder admits nothing.
+    Names of existing files and folders are not paths of classes, so a folder's name admits nothing.
 
     Examples:
         >>> sorted(named_in(["--data.source", "mine:load", "--trainer.callbacks+=mine.Watch", "--x", "0.1"]))
@@ -255,7 +255,7 @@ def named_in(words: Sequence[str]) -> frozenset[str]:
 
 
 def _paths_in(text: str) -> Iterator[str]:
-    """Yield the dotted paths that a text may stand for: a class, MODULE:FUNCTION, or a data set of PyG."""
+    """Yield the dotted paths that a text may mean: a class, MODULE:FUNCTION, or a data set of PyG."""
     name, colon, rest = text.partition(":")
     if os.path.lexists(text):
         return
@@ -285,7 +285,7 @@ def _stored_checksums() -> dict[str, str]:
 
 
 def remember(config: Path) -> None:
-    """Store the checksum of a configuration as trusted, if this command imported anything that is not admitted.
+    """Store the checksum of a configuration as trusted, if this command imported anything not admitted.
 
     Without a writable state directory, `--trust` is needed again.
     """
@@ -312,7 +312,7 @@ def restrict_to(policy: Policy) -> None:
 
 
 class _Verdicts(dict[str, bool]):
-    """Verdicts of a policy in place of jsonargparse's dictionary, which looks up whole paths; "*" denies all."""
+    """Verdicts of a policy, replacing jsonargparse's dictionary, which looks up whole paths; "*" denies all."""
 
     def __init__(self, policy: Policy) -> None:
         super().__init__({"*": False})
@@ -333,8 +333,8 @@ class _Verdicts(dict[str, bool]):
 def enforced(policy: Policy | None = None) -> Iterator[None]:
     """Restrict jsonargparse's imports in the block to those that a policy admits, by default that of the command.
 
-    jsonargparse checks classes and callables, by the path in the configuration and by that of the definition, so that
-    `admitted.module.os.system` is refused.
+    jsonargparse checks classes and callables by their path in the configuration and by that of their definition, so
+    that `admitted.module.os.system` is refused.
     """
     from jsonargparse._common import parsing_settings  # public functions can only add to the settings
 

@@ -1,4 +1,4 @@
-"""Read and write weights as safetensors, a format of tensors and texts that can run no code.
+"""Read and write weights as safetensors, a format of tensors and texts that cannot run code.
 
 PyTorch's extra state of modules is stored as JSON in the header of the file.
 """
@@ -21,7 +21,7 @@ SUFFIX = ".safetensors"
 #: Name of the file in a folder of `graphbench export`.
 FILE = "model.safetensors"
 _EXTRA = "extra_state"
-#: Key of the header: the specification of the benchmark that the model was made for, as JSON.
+#: Key of the header: the specification of the model's benchmark, as JSON.
 SPECIFICATION = "specification"
 
 
@@ -37,7 +37,7 @@ def _safetensors(purpose: str) -> Any:
 def save_weights(state: Mapping[str, Any], path: Path, about: Mapping[str, str] | None = None) -> None:
     """Write a `state_dict`, with a copy of each tensor that shares memory.
 
-    `about` has further texts for the header.
+    `about` has additional texts for the header.
     """
     library = _safetensors("Writing weights as safetensors")
     tensors = {name: value for name, value in state.items() if isinstance(value, Tensor)}
@@ -47,7 +47,7 @@ def save_weights(state: Mapping[str, Any], path: Path, about: Mapping[str, str] 
         if json.loads(extra) != plain:
             raise ValueError("it would be read back as another value")
     except (TypeError, ValueError) as error:
-        raise BadInput(f"{', '.join(plain)}: what the model keeps beside its weights is no JSON: {error}.") from error
+        raise BadInput(f"{', '.join(plain)}: what the model stores with its weights is not JSON: {error}.") from error
     header = dict(about or {}) | {"format": "pt"} | ({_EXTRA: extra} if plain else {})
     content = library.torch.save(
         {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}, header
@@ -68,23 +68,23 @@ def read_weights(path: str | Path) -> dict[str, Any]:
     except (library.SafetensorError, OSError, ValueError, RuntimeError) as error:
         raise CorruptData(f"The weights {path} cannot be read: {error}") from error
     if not isinstance(extra, dict):
-        raise CorruptData(f"The weights {path} cannot be read: their {_EXTRA} is no JSON object.")
+        raise CorruptData(f"The weights {path} cannot be read: their {_EXTRA} is not a JSON object.")
     return state | extra
 
 
 def read_specification(path: str | Path) -> Mapping[str, Any]:
-    """Read the specification in the header of a file; empty where none is, as in files of earlier versions."""
+    """Read the specification in the header of a file; empty if there is none, as in files of earlier versions."""
     with _safetensors(f"Reading {path}").safe_open(str(path), framework="pt") as file:
         text = (file.metadata() or {}).get(SPECIFICATION, "{}")
     try:
         stored: Any = json.loads(text)
-    except (ValueError, RecursionError):  # nothing of the weights depends on it
+    except (ValueError, RecursionError):  # the weights do not depend on it
         return {}
     return stored if isinstance(stored, Mapping) else {}
 
 
 def same_weights(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
-    """Tell whether two `state_dict`s have equal names, types and values, bit for bit.
+    """Return whether two `state_dict`s have equal names, types and values, bit for bit.
 
     Examples:
         >>> same_weights({"a": torch.ones(2)}, {"a": torch.ones(2)}), same_weights({}, {"a": 1})

@@ -63,7 +63,7 @@ def test_opted_in_test_split_is_scored_while_training_and_marked(
     assert float(table[2]["train"]) == pytest.approx(mean_error(module, trainer, "train", torch.arange(16)), rel=1e-5)
     assert float(table[2]["unseen"]) == pytest.approx(mean_error(module, trainer, "test", torch.arange(8)), rel=1e-5)
     assert trainer.logger.last("train_test_gap/MAE_test") == pytest.approx(float(table[2]["gap"]))
-    assert "scores the test split while training" in caplog.text
+    assert "scores the test split during training" in caplog.text
 
 
 def test_stage_tells_a_test_of_the_run_from_a_look_while_training(fit: Fit, rows: Rows) -> None:

@@ -69,7 +69,7 @@ def test_skipped_steps_leave_weights_and_optimizer_as_they_were(looked_at, data_
     run = tmp_path / "run"
     options = [NON_FINITE, "--trainer.callbacks.policy", "skip"]
     assert main(["fit", *data_options, *OPTIONS, *options, "--run", str(run)]) == 0
-    assert "The step is left out (1 so far)" in capsys.readouterr().err
+    assert "The step is skipped (1 so far)" in capsys.readouterr().err
     assert all(torch.equal(before, after) for before, after in zip(seen[4], seen[5], strict=True))
     assert not all(torch.equal(before, after) for before, after in zip(seen[5], seen[6], strict=True))
     assert content(run)["callbacks"]["NonFinite"] == {"skipped": 1, "in_a_row": 0, "lowered": False}
@@ -90,7 +90,7 @@ def test_the_rate_is_lowered_once(looked_at, data_options, tmp_path, capsys, mon
     assert "Step 5 (epoch 2)" in said
     assert "multiplied by 0.1" in said
     assert "Step 8 (epoch 3)" in said
-    assert "was lowered once already" in said
+    assert "was already lowered once" in said
     assert content(run)["optimizer_states"][0]["param_groups"][0]["lr"] == pytest.approx(1e-4)
 
 

@@ -273,7 +273,7 @@ def test_a_mistake_leaves_no_folder_and_a_kill_one_that_is_used_again(data_optio
     assert forked(tmp_path, *command).code == 0
     resumed = forked(tmp_path, "fit", "--resume", tmp_path / "other")
     assert resumed.code == 0, resumed.text
-    assert "starts anew" in resumed.text
+    assert "starts over" in resumed.text
     one, two = content(run)["state_dict"], content(tmp_path / "other")["state_dict"]
     assert all(torch.equal(one[name], two[name]) for name in one)
     assert len(list(run.glob("events.out.tfevents.*"))) == 1

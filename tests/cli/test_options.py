@@ -201,7 +201,7 @@ def test_a_folder_that_cannot_be_written_to_is_one_line(data_options, tmp_path, 
     [
         (["--if-exists", "hope", "--run", "x"], "--if-exists must be one of fail, resume"),
         (["--if-exists", "resume"], "needs --run"),
-        (["--checkpoint", "x.ckpt"], "where --resume goes on"),
+        (["--checkpoint", "x.ckpt"], "where --resume continues"),
     ],
 )
 def test_options_of_fit_that_make_no_sense_are_refused(data_options, capsys, options, expected):

@@ -44,8 +44,8 @@ MISTAKES = {
         "--model.architecture.proximal.num_steps is '2.5'", "int"),
     "--data Solids --data.max_turn nan": ("--data.max_turn is 'nan'", "finite number"),
     # a list where there is one value
-    "--data.batch_size+=8": ("--data.batch_size+", "no list"),
-    "--trainer.max_epochs+ 8": ("--trainer.max_epochs+", "no list"),
+    "--data.batch_size+=8": ("--data.batch_size+", "not a list"),
+    "--trainer.max_epochs+ 8": ("--trainer.max_epochs+", "not a list"),
     # an option that a class does not have, or needs
     "--model.optimizer SGD --model.optimizer.l 3": ("SGD has no option 'l'", "--model.optimizer.lr?"),
     "--trainer.callbacks+=Timer --trainer.callbacks.duratio 3": ("Timer has no", "--trainer.callbacks.duration?"),

@@ -26,7 +26,7 @@ MISTAKES = {
     "report x --otput y": ["Unknown option --otput. Did you mean --output?"],
     "tune --sapce x --run y": ["Unknown option --sapce. Did you mean --space?"],
     "sweep --config gps/zinc --outptu y": ["Unknown option --outptu. Did you mean --output?"],
-    "reproduce sft/table-4 --outptu=x": ["--outptu=x: no option of graphbench reproduce. Did you mean --output?"],
+    "reproduce sft/table-4 --outptu=x": ["--outptu=x: not an option of graphbench reproduce. Did you mean --output?"],
     "embed --levle node": ["Unknown option --levle. Did you mean --level?"],
     "explain --row 3": ["Unknown option --row. Did you mean --rows"],
     "prepare --rnu x": ["Unknown option --rnu. Did you mean --run?"],
@@ -35,7 +35,7 @@ MISTAKES = {
     # one that is missing
     "export": ["graphbench export needs --run (folder of a finished fit) and --output (folder to write)."],
     "export --run x": ["graphbench export needs --output (folder to write)."],
-    "push": ["graphbench push needs FOLDER (a run, or", "and hf:OWNER/NAME (where to"],
+    "push": ["graphbench push needs FOLDER (a run, or", "and hf:OWNER/NAME (target"],
     "tune --config gps/zinc": ["graphbench tune needs --space (", "and --run (folder of the study)."],
     "sweep --config gps/zinc": ["graphbench sweep needs --output (folder of the sweep"],
     "report": ["graphbench report needs RUN (folder of a run"],
@@ -53,8 +53,8 @@ MISTAKES = {
     "predict --run ''": ["--run is empty."],
     "report ''": ["RUN is empty."],
     "list --json=yes": ["--json takes no value, but got 'yes'."],
-    "list benchmarks all": ["graphbench list does not take 'all'. `graphbench list --help` shows what it takes."],
-    "version all": ["graphbench version does not take 'all'."],
+    "list benchmarks all": ["graphbench list does not accept 'all'. `graphbench list --help` shows what it accepts."],
+    "version all": ["graphbench version does not accept 'all'."],
     "export --run x --output y --format tflite": ["--format must be one of weights, torch, onnx, but got 'tflite'."],
     "tune --space x --run y --pruning best": ["--pruning must be one of median, none, but got 'best'."],
     "sweep --config gps/zinc --output y --resplit rings": ["--resplit must be one of random", "'rings'"],
@@ -158,7 +158,7 @@ def test_a_folder_that_is_read_only_is_one_line(tmp_path, monkeypatch, capsys):
     """`os.access` says what the kernel would: a chmod stops nobody who is root, as tests in containers are."""
     monkeypatch.setattr("graphbench.cli.parsers.os.access", lambda path, mode: False)
     assert main(["new-plugin", "mine", "--directory", str(tmp_path / "new")]) == 1
-    assert f"--directory {tmp_path / 'new'}: nothing may be written into {tmp_path}." in capsys.readouterr().err
+    assert f"--directory {tmp_path / 'new'}: {tmp_path} is not writable." in capsys.readouterr().err
 
 
 def test_a_name_that_the_file_system_refuses_is_one_line(tmp_path, monkeypatch, capsys):

@@ -65,7 +65,7 @@ def test_parts_are_the_table_of_one_file(finished_run, long_file, tmp_path, bloc
     whole = pd.read_parquet(tmp_path / "whole.parquet")
     capsys.readouterr()
     assert main([str(word) for word in in_parts(finished_run, long_file, tmp_path / "parts")]) == 0
-    assert f"all 5 parts are there, with {len(whole)} rows, 1 without prediction" in capsys.readouterr().err
+    assert f"all 5 parts exist, with {len(whole)} rows, 1 without prediction" in capsys.readouterr().err
     pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "parts"), whole, check_exact=True)
 
 
@@ -90,7 +90,7 @@ def test_shares_and_a_crash_give_the_same_bits(finished_run, long_file, tmp_path
     assert command("torn") == 130
     monkeypatch.setattr(PartsFolder, "_commit", commit)
     assert command("torn") == 1
-    assert "1 parts of this share are there. Go on with --if-exists resume" in capsys.readouterr().err
+    assert "1 parts of this share exist. Continue with --if-exists resume" in capsys.readouterr().err
     assert command("torn", "--if-exists", "resume", "--calibrate") == 1
     read.clear()
     for rank in (1, 0):
@@ -130,9 +130,9 @@ def test_options_of_parts_that_do_not_fit_are_one_line(finished_run, tmp_path, c
         return capsys.readouterr().err.strip()
 
     parts = ["--input", "new.smi", "--output", f"{tmp_path}/parts/"]
-    assert "standard input can be read once" in refused("--input", "-", *parts[2:])
+    assert "standard input can be read only once" in refused("--input", "-", *parts[2:])
     assert "--part is about a folder of parts" in refused(*parts[:3], tmp_path / "out.csv", "--part", "1/2")
-    assert "of --input FILE, not of a split" in refused(*parts[2:])
+    assert "for --input FILE, not for a split" in refused(*parts[2:])
     assert "--part must be a share such as 3/8" in refused(*parts, "--part", "3")
     assert "--part-rows must be an integer of at least 1" in refused(*parts, "--part-rows", "0")
     assert "--if-exists must be one of fail, resume" in refused(*parts, "--if-exists", "replace")

@@ -66,7 +66,7 @@ def test_another_model_is_refused_and_the_run_stays_as_it_is(finished_run, capsy
     larger = ["--model.architecture.init_args.hidden_dim", "32", "--trainer.max_epochs", "5"]
     assert main(["fit", "--resume", str(finished_run), *larger]) == 1
     said = capsys.readouterr().err.strip().splitlines()[-1]
-    assert "--resume: model.architecture.hidden_dim is 32 instead of 16, but a run goes on as the model" in said
+    assert "--resume: model.architecture.hidden_dim is 32 instead of 16, but a run continues as the model" in said
     assert {name: (finished_run / name).read_bytes() for name in before} == before
 
 
@@ -132,7 +132,7 @@ def test_weights_alone_are_no_training_to_go_on_with(finished_run, tmp_path, cap
     weights = {key: checkpoint[key] for key in ("state_dict", "epoch", "global_step")}
     RunCheckpointIO().save_checkpoint(weights, run / "weights.ckpt")
     assert main(["fit", "--resume", str(run), "--checkpoint", str(run / "weights.ckpt")]) == 1
-    assert "holds weights alone and no training" in capsys.readouterr().err
+    assert "contains only weights and no training" in capsys.readouterr().err
 
 
 def test_weights_of_other_code_are_refused(finished_run, tmp_path, capsys):
@@ -230,7 +230,7 @@ def test_the_same_command_goes_on(data_options, tmp_path, capsys):
     assert main([*words, "--trainer.max_epochs", "1"]) == 0
     first = yaml.safe_load((folder / "config.yaml").read_text())
     assert main([*words, "--trainer.max_epochs", "2"]) == 0, capsys.readouterr().err
-    assert "The run has --trainer.callbacks+=TrainTestGap already" in capsys.readouterr().err
+    assert "The run already has --trainer.callbacks+=TrainTestGap" in capsys.readouterr().err
     second = yaml.safe_load((folder / "config.yaml").read_text())
     assert second["trainer"].pop("max_epochs") == 2
     assert first["trainer"].pop("max_epochs") == 1

@@ -80,7 +80,7 @@ def test_who_accepts_goes_on_and_is_warned(fitted, copy, capsys):
     spoil(fitted)
     accept = ["--data-changed", "accept"]
     assert main(["test", "--run", str(copy), *accept]) == 0
-    assert "used all the same" in capsys.readouterr().err
+    assert "used anyway" in capsys.readouterr().err
     assert "train has 80 graphs instead of 96" in json.loads((copy / "results.json").read_text())["data_changed"]
     assert main(["predict", "--run", str(copy), *accept]) == 0
     assert len(pd.read_csv(copy / "predictions-test.csv")) == 10
@@ -108,7 +108,7 @@ def test_a_run_of_an_earlier_version_is_used_with_one_line(copy, capsys):
     (copy / "data.json").unlink()
     assert main(["validate", "--run", str(copy)]) == 0
     said = capsys.readouterr().err
-    assert said.count("whether the data changed is unknown") == 1
+    assert said.count("whether they changed is unknown") == 1
     assert not (copy / "data.json").exists()
     assert main(["fit", "--resume", str(copy), "--trainer.max_epochs", "2"]) == 0
     assert json.loads((copy / "data.json").read_text())["splits"]["train"]["graphs"] == 96
@@ -158,7 +158,7 @@ def test_who_accepts_other_point_clouds_trains_on_them_from_then_on(solids, tmp_
     run = shutil.copytree(solids, tmp_path / "run")
     other = ["--data.unit", "deviation", "--data-changed", "accept"]
     assert main(["fit", "--resume", str(run), "--trainer.max_epochs", "2", *other]) == 0
-    assert "unit is deviation instead of radius. They are used all the same." in capsys.readouterr().err
+    assert "unit is deviation instead of radius. They are used anyway." in capsys.readouterr().err
     record = json.loads((run / "data.json").read_text())
     assert (record["batches"]["unit"], record["earlier"][0]["batches"]["unit"]) == ("deviation", "radius")
 

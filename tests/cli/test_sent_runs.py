@@ -150,7 +150,7 @@ def test_loading_in_python_has_the_same_limits_and_answer(sent, trace, capsys):
     with pytest.raises(BadInput, match=r"names sent_code\.Data.*trust=True"):
         graphbench.load(run)
     assert not trace.exists()
-    with pytest.raises(BadInput, match="cannot be made"):
+    with pytest.raises(BadInput, match="cannot be built"):
         graphbench.load(run, trust=True)
     assert trace.exists()
 

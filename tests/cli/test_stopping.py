@@ -143,7 +143,7 @@ def test_a_signal_before_training_leaves_nothing(data_options, tmp_path, hook):
 
     ended = forked(tmp_path, "fit", *data_options, *OPTIONS, "--run", tmp_path / "run", prepare=prepare)
     assert ended.code == 143, ended.text
-    assert "before the first checkpoint: give the same command again" in ended.text
+    assert "before the first checkpoint: run the same command again" in ended.text
     assert not (tmp_path / "run").exists()
 
 

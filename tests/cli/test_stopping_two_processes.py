@@ -113,7 +113,7 @@ def test_both_leave_where_the_folder_moves(whole, data_options, tmp_path):
     assert process.wait(180) == 1, (tmp_path / "output.txt").read_text()[-3000:]
     wait_until(lambda: all(map(gone, numbers)))
     text = (tmp_path / "output.txt").read_text()
-    assert f"Continue with: graphbench fit --resume {elsewhere}" in text or "holds no checkpoint yet" in text
+    assert f"Continue with: graphbench fit --resume {elsewhere}" in text or "has no checkpoint yet" in text
     assert "Traceback" not in text.partition("Exception in thread")[0]
     assert not (run / "config.yaml").exists()
     if "Continue with" in text:

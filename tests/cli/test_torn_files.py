@@ -57,7 +57,7 @@ def test_a_best_checkpoint_that_is_gone_is_not_replaced_in_silence(finished_run,
     run = shutil.copytree(finished_run, tmp_path / "run")
     (run / "checkpoints" / "best.ckpt").unlink()
     assert main(["predict", "--run", str(run), "--output", str(tmp_path / "out.csv")]) == 0
-    assert "best.ckpt is gone: last.ckpt is taken, which may be worse." in capsys.readouterr().err
+    assert "best.ckpt is missing: using last.ckpt, which may be worse." in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("with_report")

@@ -104,7 +104,7 @@ def test_a_process_embeds_as_this_one(finished_run, molecule_file, tmp_path, as_
 def test_explain_works_on_one_device(finished_run, tmp_path, capsys):
     words = ["explain", "--run", str(finished_run), "--rows", "0", "--output", str(tmp_path / "out")]
     assert main([*words, "--trainer.devices", "2"]) == 1
-    assert "--trainer.devices asks for 2: explain works on one device" in capsys.readouterr().err
+    assert "--trainer.devices requests 2: explain uses one device" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
 
@@ -139,7 +139,7 @@ def test_a_run_of_somebody_else_is_read_alone(finished_run, molecule_file, tmp_p
     words += ["--output", str(tmp_path / "p.csv")] if command == ["predict"] else []
     assert main([*command, *words, "--run", str(finished_run)]) == 0
     told = capsys.readouterr()
-    assert f"{finished_run} may not be written to" in told.err
+    assert f"{finished_run} is not writable" in told.err
     assert "MAE" in told.out or len(pd.read_csv(tmp_path / "p.csv"))
     assert {path: path.read_bytes() for path in finished_run.rglob("*") if path.is_file()} == before
 

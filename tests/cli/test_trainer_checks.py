@@ -147,7 +147,7 @@ def test_an_optimizer_that_is_a_function_stays_what_it_is(data_options, tmp_path
     folder = tmp_path / "run"
     own = ["--model.optimizer", "my_optimizers.slow_sgd"]
     assert _fit(data_options, folder, *SEARCH, "13", "--trainer.max_epochs", "13", *own) == 0, capsys.readouterr().err
-    assert "the rate stands in the checkpoints, not in config.yaml" in capsys.readouterr().err
+    assert "the rate is in the checkpoints, not in config.yaml" in capsys.readouterr().err
     assert yaml.safe_load((folder / "config.yaml").read_text())["model"]["optimizer"] == own[1]
     (group,) = torch.load(folder / "checkpoints" / "last.ckpt", weights_only=True)["optimizer_states"][0][
         "param_groups"

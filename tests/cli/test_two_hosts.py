@@ -129,7 +129,7 @@ def test_a_lost_host_ends_the_run_and_one_host_goes_on(hosts, data_options, tmp_
     kill(hosts[1], started[1])
     assert started[0].wait(120) != 0, "the host that is left must not go on alone in silence"
     said = (out / "host-0.txt").read_text()
-    assert "Another process of this training has ended" in said
+    assert "Another process of this training exited" in said
     assert "Continue with: graphbench fit --resume" in said
     assert "Traceback" not in said.partition("failed (exitcode")[0]  # torchrun has one of its own
     step = torch.load(run / "checkpoints" / "last.ckpt", weights_only=True)["global_step"]
@@ -168,7 +168,7 @@ def test_a_host_that_comes_back_is_taken_in(hosts, data_options, tmp_path: Path)
         torch.testing.assert_close(weights(run)[name], value, rtol=0, atol=0, msg=name)
 
 
-@pytest.mark.parametrize(("options", "told"), [("rw", "1 of 2 processes do not see"), ("ro", "nothing may be written")])
+@pytest.mark.parametrize(("options", "told"), [("rw", "1 of 2 processes do not see"), ("ro", "is not writable")])
 def test_a_host_that_does_not_see_the_run_is_told_before_it_trains(
     hosts, data_options, tmp_path: Path, options: str, told: str
 ) -> None:

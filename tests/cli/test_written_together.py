@@ -146,7 +146,7 @@ def test_a_test_leaves_a_run_that_is_being_trained_as_it_is(fitted, tmp_path):
     assert ended.code == 0
     assert "MAE" in ended.text
     assert f"is being trained by process {os.getpid()} on " in ended.text
-    assert "nothing is kept in it" in ended.text
+    assert "nothing is stored in it" in ended.text
 
     def begin_fit():
         show = score._show

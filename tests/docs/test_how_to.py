@@ -200,6 +200,6 @@ def test_a_task_of_several_that_srun_has_not_started_is_refused_instead_of_waiti
         monkeypatch.setenv(f"SLURM_{name}", str(value))
     monkeypatch.setenv("SLURM_NODEID", "0")
     command = "graphbench fit --config mine.yaml --config trainer/ddp --run runs/slurm"
-    said = re.search(r"^graphbench: The job of SLURM .*$", (DOCS / "how-to" / "slurm.md").read_text(), re.MULTILINE)
+    said = re.search(r"^graphbench: The SLURM job .*$", (DOCS / "how-to" / "slurm.md").read_text(), re.MULTILINE)
     assert said
     check_command(shlex.split(command), said[0], capsys)

@@ -15,7 +15,7 @@ from graphbench.experiments import CommandFailed, commands, graphbench
 def test_a_failing_command_says_how_to_go_on(capfd):
     graphbench("version")
     assert "graphbench" in capfd.readouterr().out
-    with pytest.raises(SystemExit, match=r"graphbench test ended with 1\. Give the same command again"):
+    with pytest.raises(SystemExit, match=r"graphbench test exited with 1\. Run the same command again"):
         graphbench("test", "--no-such-option")
 
 

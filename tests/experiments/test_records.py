@@ -47,7 +47,7 @@ def test_what_is_no_record_is_refused_with_its_file(tmp_path, change, told):
         read_records([tmp_path])
 
 
-@pytest.mark.parametrize(("text", "told"), [("{", "not valid JSON"), ("[1]", "must hold records"), ("{}", "lacks")])
+@pytest.mark.parametrize(("text", "told"), [("{", "not valid JSON"), ("[1]", "must contain records"), ("{}", "lacks")])
 def test_a_damaged_file_is_named(tmp_path, text, told):
     (tmp_path / "one.json").write_text(text)
     with pytest.raises(BadInput, match=told):

@@ -186,7 +186,7 @@ def test_what_another_call_has_planned_is_still_waited_for(tmp_path):
     run(runs / "c-0", results=ended)
     units = {unit.name: (unit.state, unit.note) for unit in read_status(tmp_path)}
     assert units == {
-        "c-0": ("stopped", "goes on with the same command"), "b-0": ("done", "val/MAE 1"),
+        "c-0": ("stopped", "resumes with the same command"), "b-0": ("done", "val/MAE 1"),
         "tried-0": ("done", "val/MAE 1"), "a-0": ("waiting", "for another call"),
     }  # fmt: skip
     write_plan(tmp_path, [("a-0", [runs / "a-0"])])

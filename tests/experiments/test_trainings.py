@@ -191,7 +191,7 @@ def test_what_another_process_trains_is_left_to_it_between_its_commands_as_well(
     record(training.folder(tmp_path), val={"val/MAE": 1.0})  # it is trained, and not tested yet
     with (
         claimed(training.folder(tmp_path)),
-        pytest.raises(TrainedElsewhere, match=rf"process {os.getpid()} on .* works on it\. Give the same command"),
+        pytest.raises(TrainedElsewhere, match=rf"process {os.getpid()} on .* works on it\. Run the same command"),
     ):
         training.run(tmp_path, begin=never)
     assert not calls

@@ -135,7 +135,7 @@ def test_one_wrong_row_among_certain_ones_has_a_finite_temperature():
 def test_what_has_no_most_likely_temperature_is_refused():
     spec = of_classes(2)
     logs = log_probabilities(np.array([[3.0], [-2.0]]), spec)
-    with pytest.raises(BadInput, match="every row of the validation split is predicted right"):
+    with pytest.raises(BadInput, match="every row of the validation split is predicted correctly"):
         Temperature.fit(logs, np.array([[1], [0]]))
     with pytest.raises(BadInput, match="no better than chance"):
         Temperature.fit(logs, np.array([[0], [1]]))

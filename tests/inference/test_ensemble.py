@@ -96,7 +96,7 @@ def test_a_graph_that_one_encoding_fails_on_is_a_problem_of_its_row(monkeypatch)
 
 
 def test_what_is_no_member_is_refused():
-    with pytest.raises(BadInput, match=r"made of what `graphbench.load` returns, but got str"):
+    with pytest.raises(BadInput, match=r"must come from `graphbench.load`, but got str"):
         Ensemble(["runs/mine"])
 
 
@@ -228,7 +228,7 @@ def test_the_run_says_what_its_intervals_state(place, tmp_path):
     assert main(["report", str(folder), "--output", str(tmp_path / "report")]) == 0
     page = (tmp_path / "report" / "report.html").read_text()
     inside = int(frame["target_y"].between(frame["y_low"], frame["y_high"]).sum())
-    assert f"{inside} of {len(frame)} known test targets lie in their intervals" in page
+    assert f"{inside} of {len(frame)} known test targets are in their intervals" in page
     assert "they state 0.5." in page
     worst = (frame["target_y"] - frame["prediction_y"]).abs().nlargest(6).index
     assert all(f'aria-label="{smiles}"' in page for smiles in frame["smiles"][worst])

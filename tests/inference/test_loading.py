@@ -65,7 +65,7 @@ def test_what_is_no_run_is_named(fitted, tmp_path):
     with pytest.raises(BadInput, match=r"not the folder of a run: it has no config\.yaml"):
         graphbench.load(tmp_path)
     shutil.copy(run / "checkpoints" / "best.ckpt", tmp_path / "lost.ckpt")
-    with pytest.raises(BadInput, match="lies in no run's folder"):
+    with pytest.raises(BadInput, match="is not in a run's folder"):
         graphbench.load(tmp_path / "lost.ckpt")
     shutil.copy(run / "config.yaml", tmp_path / "config.yaml")
     with pytest.raises(BadInput, match="There is no checkpoint"):
@@ -77,7 +77,7 @@ def test_what_is_no_run_is_named(fitted, tmp_path):
     with pytest.raises(BadInput, match=r"best\.ckpt: .* do not fit"):
         graphbench.load(tmp_path)
     (tmp_path / "config.yaml").write_text(text.replace("hidden_dim: 16", "hidden_width: 16"))
-    with pytest.raises(BadInput, match=r"cannot be made of its config\.yaml"):
+    with pytest.raises(BadInput, match=r"cannot be built from its config\.yaml"):
         graphbench.load(tmp_path)
     (tmp_path / "config.yaml").write_text("model: 3\n")
     with pytest.raises(CorruptData, match="not the configuration of a run"):

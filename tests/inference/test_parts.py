@@ -164,17 +164,17 @@ def test_parts_that_are_there_need_a_word_to_go_on(whole, tmp_path):
 def test_a_folder_of_something_else_is_refused(tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "notes.txt").touch()
-    with pytest.raises(BadInput, match=r"holds notes\.txt and no _manifest\.json"):
+    with pytest.raises(BadInput, match=r"contains notes\.txt and no _manifest\.json"):
         fill(tmp_path / "mine", SIZES)
     (tmp_path / "mine" / "_manifest.json").write_text("{}")
-    with pytest.raises(CorruptData, match=r"_manifest\.json is no manifest"):
+    with pytest.raises(CorruptData, match=r"_manifest\.json is not a manifest"):
         fill(tmp_path / "mine", SIZES)
 
 
 def test_two_processes_do_not_write_one_share(tmp_path):
     with (
         PartsFolder.opened(tmp_path / "one", IDENTITY, {}, Share(), PART_ROWS),
-        pytest.raises(BadInput, match="another process writes share 1/1"),
+        pytest.raises(BadInput, match="another process is writing share 1/1"),
     ):
         fill(tmp_path / "one", SIZES)
 

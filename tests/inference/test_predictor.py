@@ -138,7 +138,7 @@ def test_representations_are_what_the_model_makes():
     found = predictor(Toy(), batch_size=3)
     nodes = found.embed(graphs(), level="node")
     assert nodes["node"].tolist() == [node for size in SIZES for node in range(size)]
-    with pytest.raises(BadInput, match="Take --level node"):
+    with pytest.raises(BadInput, match="Use --level node"):
         found.embed(graphs())
     with pytest.raises(BadInput, match="level must be one of graph, node"):
         found.embed(graphs(), level="edge")

@@ -180,5 +180,5 @@ def test_a_test_split_looked_at_in_training_has_its_own_panel_and_is_marked(make
     assert [note.partition(",")[0] for note in section.notes] == ["GIN"], "no test of a checkpoint for GPS"
     assert [looked_at_test(group) for group in table.groups] == [group.label == "GPS" for group in table.groups]
     page = render([table])
-    assert "GPS: the test split was looked at while training" in page
+    assert "GPS: the test split was looked at during training" in page
     assert "GIN: the test split" not in page

@@ -199,8 +199,8 @@ def test_what_cannot_be_embedded_is_named(folder):
     section = picture_section([load_run(folder, "a")], "p")
     assert section.panels == []
     assert [note.split(": ")[-1] for note in section.notes] == [
-        "it is no PNG file.",
-        "it has 2.0 MB, more than the 2 MB that are embedded.",
+        "it is not a PNG file.",
+        "it has 2.0 MB, more than the 2 MB allowed.",
     ]
 
 
@@ -217,7 +217,7 @@ def test_pictures_in_folders_are_found(folder):
     (maps / "torn.png").write_bytes(b"")
     section = picture_section([load_run(folder, "a")], "p")
     assert [panel.caption for panel in section.panels] == ["a, seed 2: val-3_epoch-002_drawing.png"]
-    assert section.notes == ["a: diagnostics/attention_maps/torn.png is not shown: it is no PNG file."]
+    assert section.notes == ["a: diagnostics/attention_maps/torn.png is not shown: it is not a PNG file."]
 
 
 def test_pictures_of_one_name_stand_side_by_side(make_run):

@@ -89,9 +89,9 @@ def test_an_unfinished_run_is_named_by_its_configuration(make_run):
     ("name", "text", "told"),
     [
         ("config.yaml", "a: [", "config.yaml cannot be read"),
-        ("config.yaml", "words", "config.yaml cannot be read (it holds no options)"),
+        ("config.yaml", "words", "config.yaml cannot be read (it has no options)"),
         ("results.json", "{", "results.json cannot be read"),
-        ("results.json", "[1]", "holds no JSON object"),
+        ("results.json", "[1]", "is not a JSON object"),
         ("environment.json", "", "environment.json cannot be read"),
         ("metrics.csv", "", "metrics.csv cannot be read"),
         ("metrics.csv", "step,epoch\n", "no finished epoch"),
@@ -111,9 +111,9 @@ def test_a_broken_file_is_a_sentence(make_run, name, text, told):
 def test_times_and_sizes_below_zero_are_left_out_and_said(make_run, tmp_path):
     folder = make_run("a", results={"fit_seconds": -5.0, "peak_memory_mb": -1, "parameters": 7})
     run = load_run(folder, "a")
-    assert [problem for problem in run.problems if "cannot be" in problem] == [
-        "results.json: fit_seconds is -5, which cannot be; it is left out.",
-        "results.json: peak_memory_mb is -1, which cannot be; it is left out.",
+    assert [problem for problem in run.problems if "impossible" in problem] == [
+        "results.json: fit_seconds is -5, which is impossible; it is skipped.",
+        "results.json: peak_memory_mb is -1, which is impossible; it is skipped.",
     ]
     assert "fit_seconds" not in run.results
     assert run.results["parameters"] == 7

@@ -112,7 +112,7 @@ def test_every_number_says_what_it_is(full):
     text = Page(full).text
     for phrase in (
         "4 runs, seeds 0, 1, 2, started on 2026-03-01",
-        "MAE , lower is better. Scores are of the checkpoint with the best validation MAE",
+        "MAE , lower is better. Scores are from the checkpoint with the best validation MAE",
         "± is the standard deviation over seeds (n – 1)",
         "0, 1, 2 (n = 3)",
         "0.7100 ± 0.0100",
@@ -192,7 +192,7 @@ def test_a_folder_that_never_began_is_left_out_or_refused(make_run, write, caplo
     for path in (bare.results, bare.metrics, bare.environment):
         path.unlink()
     assert "bare" not in Page(write(whole, bare)).text
-    assert "bare is left out: it stopped before its first checkpoint" in caplog.text
+    assert "bare is skipped: it stopped before its first checkpoint" in caplog.text
     with pytest.raises(BadInput, match="there is no checkpoint and no score to report"):
         write(bare)
 

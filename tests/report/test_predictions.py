@@ -207,7 +207,7 @@ def test_classes_and_labels_have_a_confusion_matrix(make_run, columns):
     (table,) = result_tables([folder])
     section = confusion_section(table, "c")
     (panel,) = section.panels
-    assert panel.caption == "Seed 0: 2 of 3 rows are right."
+    assert panel.caption == "Seed 0: 2 of 3 rows are correct."
 
 
 def test_regressions_and_many_labels(make_run, add_predictions):

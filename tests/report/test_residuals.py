@@ -108,7 +108,7 @@ def test_coverage_stands_beside_what_is_stated(make_run):
     section = section_of(folder)
     low, high = beta.ppf(0.025, 17, 4), beta.ppf(0.975, 18, 3)
     assert section.notes == [
-        f"GPS, seed 3, y: 17 of 20 known test targets lie in their intervals, 85.0% (95 % confidence: {low:.1%} to "
+        f"GPS, seed 3, y: 17 of 20 known test targets are in their intervals, 85.0% (95 % confidence: {low:.1%} to "
         f"{high:.1%}); they state 0.9."
     ]
     assert section.panels[0].caption == "Seed 3, 20 rows: mean 0.15, standard deviation 0.3663."
@@ -118,9 +118,9 @@ def test_intervals_of_another_command_state_nothing(make_run):
     for name, stated in (("a", 0.7), ("b", None)):
         folder = make_run(name)
         with_intervals(folder, 0.5, 17, stated)
-        assert section_of(folder).notes[0].endswith("the run does not say which coverage they state.")
+        assert section_of(folder).notes[0].endswith("the run does not record their stated coverage.")
     folder.results.write_text(json.dumps(json.loads(folder.results.read_text()) | {"intervals": 3}))
-    assert section_of(folder).notes[0].endswith("the run does not say which coverage they state.")
+    assert section_of(folder).notes[0].endswith("the run does not record their stated coverage.")
 
 
 def test_without_intervals_there_are_residuals_alone(make_run, add_predictions):

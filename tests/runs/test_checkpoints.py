@@ -30,7 +30,7 @@ class Explosive:
 @pytest.mark.parametrize(
     ("kind", "told"),
     [
-        ("code", "it holds print; only tensors and plain values are read, which can run no code."),
+        ("code", "it holds print; only tensors and plain values are read, which cannot run code."),
         ("torn", "its end is missing, or torch.save did not write it."),
         ("text", "its end is missing, or torch.save did not write it."),
     ],
@@ -53,7 +53,7 @@ def test_bad_files_are_named_and_run_nothing(tmp_path, kind, told, capsys):
 
 def test_a_file_with_something_else_is_no_checkpoint(tmp_path):
     torch.save([torch.ones(2)], tmp_path / "list.pt")
-    with pytest.raises(CorruptData, match=r"list\.pt holds no mapping, but list"):
+    with pytest.raises(CorruptData, match=r"list\.pt is not a mapping, but list"):
         load_checkpoint(tmp_path / "list.pt")
 
 

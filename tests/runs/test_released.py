@@ -72,7 +72,7 @@ def test_what_is_no_checkpoint_is_an_error(tmp_path):
     with pytest.raises(CorruptData, match=r"text\.pt cannot be read"):
         read_released(tmp_path / "text.pt")
     torch.save([torch.ones(1)], tmp_path / "list.pt")
-    with pytest.raises(CorruptData, match="holds no mapping, but list"):
+    with pytest.raises(CorruptData, match="is not a mapping, but list"):
         read_released(tmp_path / "list.pt")
     whole = write(tmp_path / "cut.pt").read_bytes()
     (tmp_path / "cut.pt").write_bytes(whole.replace(STATE["weight"].numpy().tobytes(), bytes(24)))

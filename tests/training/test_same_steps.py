@@ -185,7 +185,7 @@ def test_a_run_that_goes_on_within_an_epoch_takes_the_steps_of_one_that_nobody_s
 
 def test_a_run_that_cannot_take_the_same_steps_says_so(tmp_path):
     case = GIN(callbacks=lambda: [ModelPruning("l1_unstructured", amount=0.5)])
-    with pytest.warns(UserWarning, match="ModelPruning: checkpoints of Lightning hold pruned weights without their"):
+    with pytest.warns(UserWarning, match="ModelPruning: Lightning's checkpoints hold pruned weights without their"):
         cut(case, tmp_path / "cut", 5)
 
 

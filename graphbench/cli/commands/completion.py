@@ -32,7 +32,7 @@ _graphbench() {
 compdef _graphbench graphbench"""
 SHELLS = {"bash": _BASH, "zsh": _ZSH}
 
-#: Depth to which runs are searched: `runs/NAME/config.yaml`, and one folder more.
+#: Depth to which runs are searched: `runs/NAME/config.yaml`, and one level deeper.
 _DEEPEST = 4
 _VALUES = {
     "split": SPLITS,
@@ -63,8 +63,8 @@ def run(arguments: Sequence[str]) -> int:
         return 0
     parser = CommandParser(
         "completion",
-        description="Print what makes names and options complete. For bash, add to ~/.bashrc: "
-        'eval "$(graphbench completion bash)". For zsh, add to ~/.zshrc behind `autoload -U compinit; compinit`: '
+        description="Print a script that completes names and options. For bash, add to ~/.bashrc: "
+        'eval "$(graphbench completion bash)". For zsh, add to ~/.zshrc after `autoload -U compinit; compinit`: '
         'eval "$(graphbench completion zsh)".',
     )
     parser.add_argument("shell", help="bash or zsh")
@@ -77,7 +77,7 @@ def run(arguments: Sequence[str]) -> int:
 def completions(words: Sequence[str]) -> list[str]:
     """Return the completions of the last word; none if the shell should offer files.
 
-    bash splits `--a=b` at its sign.
+    bash splits `--a=b` at the equals sign.
 
     Examples:
         >>> completions(["prep"])
@@ -93,7 +93,7 @@ def completions(words: Sequence[str]) -> list[str]:
         return _starting("".join(words), COMMANDS)
     typed = spell_out([word for word in words[:-1] if word != "="])
     command, before, current = typed[0], typed[-1], words[-1].removeprefix("=")
-    if current.startswith("--") and "=" in current:  # zsh leaves it whole
+    if current.startswith("--") and "=" in current:  # zsh does not split it
         option, _, value = current.partition("=")
         return [f"{option}={match}" for match in _starting(value, _values(command, option))]
     if current.startswith("-"):
@@ -114,7 +114,7 @@ def _starting(start: str, names: Iterable[str]) -> list[str]:
 def _values(command: str, option: str) -> Iterable[str]:
     """Return the values of an option; none for numbers, texts and files."""
     name = option.removeprefix("--").rstrip("+")
-    if (command, name) == ("test", "if-exists"):  # no scores go on where they were cut off
+    if (command, name) == ("test", "if-exists"):  # scoring is not resumed
         return ("fail", "replace")
     if name == "config":
         return [*configurations(), *(str(path) for path in Path().glob("*.yaml"))]
@@ -132,7 +132,7 @@ def _options(command: str, words: Sequence[str]) -> list[str]:
         return ["--help"]
     names = [name.replace("_", "-") for name in OWN[command]] + ["config", "trust", "help", "seed_everything"]
     line, classes = CommandLine.parse(words), {}
-    with contextlib.suppress(GraphbenchError):  # a file that is not there yet
+    with contextlib.suppress(GraphbenchError):  # a file that does not exist yet
         classes = line.located().classes
     names += [*REQUIRED, "model.positional_encoding"]
     for holder in (*HOLDERS, *classes):

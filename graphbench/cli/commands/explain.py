@@ -1,4 +1,4 @@
-"""`graphbench explain`: show the atoms and bonds, or nodes and edges, that a prediction rests on."""
+"""`graphbench explain`: show the atoms and bonds, or nodes and edges, that a prediction depends on."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def explain(arguments: Sequence[str]) -> int:
     output = folder_to_write("--output", options.output)
     predictor, rows = _rows(request, numbers)
     if (count := len(chosen_devices(arguments, predictor.device))) > 1:
-        raise BadInput(f"--trainer.devices asks for {count}: explain works on one device, since rows are few.")
+        raise BadInput(f"--trainer.devices requests {count}: explain uses one device, since rows are few.")
     target = target_column(predictor, options.target)
     node = None if options.node is None else whole_number("--node", options.node, at_least=0)
     wanted = Wanted(training_means(request, predictor), target, node, method, steps, samples)
@@ -56,7 +56,7 @@ def explain(arguments: Sequence[str]) -> int:
 
 
 def _method(options: argparse.Namespace) -> tuple[Method, int, int]:
-    """Return the method, its quadrature nodes and its random orders."""
+    """Return the method and its numbers of quadrature nodes and of random orders."""
     method: Method = options.method or "integrated_gradients"
     check_choice("--method", method, get_args(Method))
     for name, (needed, _) in _OF_METHOD.items():

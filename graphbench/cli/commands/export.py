@@ -25,16 +25,16 @@ def export(arguments: Sequence[str]) -> int:
     )
     parser.add_argument("--run", required=True, help="folder of a finished fit")
     parser.add_argument("--output", required=True, metavar="FOLDER", help="folder to write")
-    parser.add_argument("--checkpoint", help="checkpoint to take instead of the best")
+    parser.add_argument("--checkpoint", help="checkpoint to export instead of the best")
     parser.add_argument(
         "--format",
         choices=FORMATS,
         default="weights",
-        help="torch: the computation too, as model.pt2 of torch.export, which runs without graphbench; "
+        help="torch: also the computation, as model.pt2 of torch.export, which runs without graphbench; "
         "onnx: as model.onnx, which runs in onnxruntime without PyTorch",
     )
     parser.add_argument("--licence", help=_LICENCE)
-    parser.add_argument("--trust", action="store_true", help="import whatever the configuration of the run names")
+    parser.add_argument("--trust", action="store_true", help="import any code that the run's configuration names")
     options = parser.parse_args(arguments)
     output = folder_to_write("--output", options.output)
     from graphbench.inference.exporting.folder import check_free
@@ -50,15 +50,15 @@ def push(arguments: Sequence[str]) -> int:
     """Upload a run, or a folder of `graphbench export`, to the Hub."""
     parser = CommandParser(
         "push",
-        description="Put a trained model on the Hugging Face Hub, where graphbench.load('hf:owner/name') finds it. Log "
-        "in before: hf auth login.",
+        description="Upload a trained model to the Hugging Face Hub, where graphbench.load('hf:owner/name') finds it. "
+        "Log in first: hf auth login.",
     )
-    parser.add_argument("source", metavar="FOLDER", help="a run, or what `graphbench export` wrote")
-    parser.add_argument("model", metavar="hf:OWNER/NAME", help="where to; with @BRANCH another branch than main")
-    parser.add_argument("--private", action="store_true", help="only its owner sees the model, if it is a new one")
+    parser.add_argument("source", metavar="FOLDER", help="a run, or a folder written by `graphbench export`")
+    parser.add_argument("model", metavar="hf:OWNER/NAME", help="target; with @BRANCH a branch other than main")
+    parser.add_argument("--private", action="store_true", help="make a new model visible only to its owner")
     parser.add_argument("--message", default="Upload by graphbench", help="message of the commit")
     parser.add_argument("--licence", help=f"{_LICENCE}; of a run")
-    parser.add_argument("--trust", action="store_true", help="import whatever the configuration of the run names")
+    parser.add_argument("--trust", action="store_true", help="import any code that the run's configuration names")
     options = parser.parse_args(arguments)
     model, source = hub.HubModel.parse(options.model), Path(options.source)
     from graphbench.inference.exporting import is_exported
@@ -66,7 +66,7 @@ def push(arguments: Sequence[str]) -> int:
     if is_exported(source):
         if options.licence:
             raise BadInput(
-                f"--licence {options.licence}: {source} has its card already. Edit its README.md, or push the run."
+                f"--licence {options.licence}: {source} already has a card. Edit its README.md, or push the run."
             )
         log.info("Pushed: %s", hub.push(source, model, options.message, options.private))
         return 0

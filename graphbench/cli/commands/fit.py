@@ -48,7 +48,7 @@ from graphbench.runs.slurm import queue_again, queue_again_if_preempted
 from graphbench.runs.tables import show_number
 
 log = logging.getLogger(__name__)
-_UNFIT = "in loading state_dict"  # torch's words on weights
+_UNFIT = "in loading state_dict"  # torch's message about weights
 
 
 def fit(arguments: Sequence[str], callbacks: Sequence[pl.Callback] = ()) -> int:
@@ -56,10 +56,10 @@ def fit(arguments: Sequence[str], callbacks: Sequence[pl.Callback] = ()) -> int:
 
     Args:
         arguments: the command line after `fit`.
-        callbacks: further ones of a command that trains; the run's configuration does not name them.
+        callbacks: additional ones from a command that trains; the run's configuration does not name them.
 
     Returns:
-        0; 1 if the best score is no number; 128 more than the signal that stopped it.
+        0; 1 if the best score is not a number; 128 plus the signal that stopped it.
 
     Raises:
         BadInput: the folder is taken or in use, or there is nothing to continue.
@@ -74,14 +74,14 @@ def fit(arguments: Sequence[str], callbacks: Sequence[pl.Callback] = ()) -> int:
         cli = GraphbenchCLI(request.arguments, request.run, continue_at=start.step)
         _note(cli, "resumed", [f"{one} from step {start.step} on" for one in changed if one.decides_score])
     else:
-        altered = [str(one) for one in altered_options(request)]  # before anything is seeded
+        altered = [str(one) for one in altered_options(request)]  # before seeding
         cli = GraphbenchCLI(request.arguments, request.run or _new_folder(request.options.run), fresh=True)
         _note(cli, "altered", altered)
         _introduce(cli)
     cli.callbacks.extend(callbacks)
     if changed:  # first, so that the other callbacks already see the new rates
         cli.callbacks.insert(0, ChangedOptions(changed))
-    # Not before the trainer is built: a mistake in an option then leaves no folder behind.
+    # Not before the trainer is built: then a mistake in an option leaves no folder behind.
     with _hold_folder(cli):
         if request.run is not None and start is not None:
             start.refuse_past(cli.trainer, request.run)
@@ -93,25 +93,25 @@ def fit(arguments: Sequence[str], callbacks: Sequence[pl.Callback] = ()) -> int:
 
 
 def _resume_if_begun(parser: CommandParser, arguments: Sequence[str]) -> Sequence[str]:
-    """Turn `--if-exists resume` into `--resume` if the folder of `--run` holds a run."""
+    """Turn `--if-exists resume` into `--resume` if the folder of `--run` contains a run."""
     options, rest = parser.parse_known_args(list(arguments))
     check_choice("--if-exists", options.if_exists or "fail", ("fail", "resume"))
     if options.checkpoint and not options.resume:
-        raise BadInput("--checkpoint says where --resume goes on; to start a new run from weights use model.init_from.")
+        raise BadInput("--checkpoint is where --resume continues; to start a new run from weights use model.init_from.")
     if options.if_exists == "resume" and not options.run:
         raise BadInput("--if-exists resume needs --run FOLDER.")
     config = RunFolder(Path(options.run)).config if options.run and options.if_exists == "resume" else None
     if config is None or not config.is_file():
         return arguments
-    with contextlib.suppress(OSError, ValueError, yaml.YAMLError):  # a damaged one is reported when it is read
-        # What the run appended, or a finder found, would else be appended or searched for a second time.
+    with contextlib.suppress(OSError, ValueError, yaml.YAMLError):  # a damaged file is reported when it is read
+        # Otherwise what the run appended would be appended again, and finders would search again.
         stored = load_yaml(config.read_text(encoding="utf-8")) or {}
         rest = [*without_repeats(CommandLine.parse(rest).located().words, stored), *stored_findings(stored)]
     return ["--resume", str(options.run), *rest]
 
 
 def _note(cli: GraphbenchCLI, kind: str, differences: Sequence[str]) -> None:
-    """Write differences from the recipe into the configuration, so that no score is expected of the run."""
+    """Write differences from the recipe into the configuration, so that the run is not expected to reach its score."""
     if differences:
         cli.config[f"expected.{kind}"] = [*cli.config[f"expected.{kind}"], *differences]
 
@@ -122,7 +122,7 @@ def _rank() -> int:
 
 
 def _new_folder(name: str | None) -> RunFolder | None:
-    """Return the named folder unless it holds a run, which has a checkpoint; None to make one up."""
+    """Return the named folder unless it contains a run with a checkpoint; None to generate one."""
     if name is None:
         return None
     run = RunFolder(folder_to_write("--run", name))
@@ -166,11 +166,11 @@ def _hold_folder(cli: GraphbenchCLI) -> Iterator[None]:
 
 
 class _WriteConfig(pl.Callback):
-    """Write the configuration into the run's folder, once data and model fit each other.
+    """Write the configuration into the run's folder once data and model match.
 
     Args:
         cli: the fit.
-        request: tells whether options were given over the configuration of a continued run.
+        request: tells whether options override the configuration of a continued run.
     """
 
     def __init__(self, cli: GraphbenchCLI, request: Request) -> None:
@@ -183,7 +183,7 @@ class _WriteConfig(pl.Callback):
         resolved = cli.resolved_config()
         config = load_yaml(resolved)
         cli.model.save_hyperparameters(config["model"])
-        config["trainer"].pop("logger", None)  # its options may hold keys
+        config["trainer"].pop("logger", None)  # its options may contain keys
         cli.datamodule.save_hyperparameters({key: config[key] for key in ("data", "trainer", "seed_everything")})
         if cli.continue_at is None and trainer.is_global_zero:
             self._write(resolved)
@@ -194,7 +194,7 @@ class _WriteConfig(pl.Callback):
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """Write changed options of a continued run, once a step was made with them."""
+        """Write changed options of a continued run once it has made a step with them."""
         config = self._cli.config
         if self._changed and self._cli.continue_at is not None and trainer.is_global_zero:
             for name, (stored, resolved) in self._moved.items():  # the run keeps its own paths
@@ -204,23 +204,23 @@ class _WriteConfig(pl.Callback):
         self._changed = False
 
     def _write(self, text: str) -> None:
-        """Write a resolved configuration, headed by the version that wrote it."""
+        """Write a resolved configuration below a line with the version that wrote it."""
         load_yaml(text)  # fails now rather than when the run is read
         write_text(self._cli.run.config, f"# graphbench-lightning=={__version__}\n{text}")
         trust.remember(self._cli.run.config)
 
 
 def _train(cli: GraphbenchCLI, checkpoint: Path | None, request: Request) -> int:
-    """Fit and record; returns the exit code."""
+    """Fit and record; return the exit code."""
     fresh = cli.continue_at is None
     same = SameData(cli.run, request.options.data_changed, fresh=fresh)
     cli.callbacks.extend([same, _WriteConfig(cli, request), RecordTraining(cli.run, fresh=fresh)])
-    if not fresh:  # the configuration has their results; another search would undo the training
+    if not fresh:  # the configuration has the finders' results; another search would undo the training
         finders = (BatchSizeFinder, LearningRateFinder)
         cli.callbacks[:] = [callback for callback in cli.callbacks if not isinstance(callback, finders)]
     try:
         join_again(cli.trainer)
-        # Not as an argument of `fit`, which Lightning tells nobody before all is set up: starting weights are not read.
+        # Not as an argument of `fit`, which Lightning only exposes after setup: starting weights are then not read.
         cli.trainer.ckpt_path = checkpoint
         cli.trainer.fit(cli.model, datamodule=cli.datamodule, weights_only=True)
         cli.trainer.ckpt_path = None
@@ -239,7 +239,7 @@ def _train(cli: GraphbenchCLI, checkpoint: Path | None, request: Request) -> int
     except SIGTERMException:  # raised by Lightning once all processes know
         return _stopped(cli, cli.signals.agreed)
     except Exception as error:
-        if cli.signals.noted:  # another process left at once, and this one lost its connection
+        if cli.signals.noted:  # another process stopped at once, and this one lost its connection
             log.debug("while leaving", exc_info=True)
             return _stopped(cli, cli.signals.noted)
         unfit = _UNFIT in str(error.__cause__)
@@ -249,7 +249,7 @@ def _train(cli: GraphbenchCLI, checkpoint: Path | None, request: Request) -> int
 
 
 def _explain(cli: GraphbenchCLI, checkpoint: Path | None, error: Exception) -> GraphbenchError | None:
-    """Return a readable error for one that a training raised, or raise `FolderLost`; None if it is a bug."""
+    """Return a readable error for one raised in training, or raise `FolderLost`; None if it is a bug."""
     if cli.signals.waiting:  # before training there is no config.yaml yet
         _check_place(cli)
     if message := explain_memory(error) or explain_lost_process(error):
@@ -260,20 +260,20 @@ def _explain(cli: GraphbenchCLI, checkpoint: Path | None, error: Exception) -> G
         trained = load_checkpoint(checkpoint).get("hyper_parameters", {})
         differing = differing_options(cli.settings()["model"], trained)[:6]
         return BadInput(
-            f"The weights of {checkpoint} do not fit: {'; '.join(differing) or error}. A run goes on as the model that "
-            "it began with; train another one in a folder of its own (--run)."
+            f"The weights of {checkpoint} do not fit: {'; '.join(differing) or error}. A run continues as the model it "
+            "began with; train another one in a separate folder (--run)."
         )
     return None
 
 
 def _stopped(cli: GraphbenchCLI, signum: int) -> int:
-    """Say how to go on; returns the exit code of the signal."""
+    """Log how to continue; return the exit code of the signal."""
     run = cli.run
     if _rank() != 0:
         return exit_code(signum)
     name = signal.Signals(signum).name
     if run.resumable is None:
-        log.warning("Stopped by %s before the first checkpoint: give the same command again to start anew.", name)
+        log.warning("Stopped by %s before the first checkpoint: run the same command again to start over.", name)
     else:
         log.warning("Stopped by %s. %s", name, _how_to_go_on(run))
     if signum == cli.signals.requeue_signal:
@@ -285,7 +285,7 @@ def _stopped(cli: GraphbenchCLI, signum: int) -> int:
 
 def _how_to_go_on(run: RunFolder) -> str:
     if run.resumable is None:
-        return "There is no checkpoint yet: give the same command again to start anew."
+        return "There is no checkpoint yet: run the same command again to start over."
     return f"Continue with: graphbench fit --resume {as_word(run.path)}"
 
 
@@ -297,9 +297,9 @@ def _check_place(cli: GraphbenchCLI) -> None:
 
 
 def _finish(cli: GraphbenchCLI) -> int:
-    """Validate the best checkpoint and record its scores, to compare those of `graphbench test` with.
+    """Validate the best checkpoint and record its scores, for comparison with those of `graphbench test`.
 
-    Returns the exit code: 1 if the best score is no number.
+    Return the exit code: 1 if the best score is not a number.
     """
     results = _describe_fit(cli)
     _check_place(cli)
@@ -312,7 +312,7 @@ def _finish(cli: GraphbenchCLI) -> int:
 
 
 def _describe_fit(cli: GraphbenchCLI) -> dict[str, Any]:
-    """Return model, length and cost of the training, all parts of a continued run included."""
+    """Return model, length and cost of the training, including all parts of a continued run."""
     trainer, model = cli.trainer, cli.model
     timer = next(callback for callback in cli.callbacks if isinstance(callback, Timer))
     peak = highest_memory_mb(trainer.strategy.root_device)
@@ -330,7 +330,7 @@ def _describe_fit(cli: GraphbenchCLI) -> dict[str, Any]:
 
 
 def _save_averaged(cli: GraphbenchCLI) -> None:
-    """Save the final weights of stochastic weight averaging, which no epoch's checkpoint holds."""
+    """Save the final weights of stochastic weight averaging, which no epoch's checkpoint contains."""
     is_averaged = any(isinstance(callback, StochasticWeightAveraging) for callback in cli.callbacks)
     if is_averaged and cli.run.last.is_file():
         path = cli.run.checkpoints / "averaged.ckpt"
@@ -343,7 +343,7 @@ def _score_best(cli: GraphbenchCLI) -> dict[str, Any]:
     trainer, run = cli.trainer, cli.run
     if run.best.is_file():
         best_epoch = load_checkpoint(run.best)["epoch"] + 1  # Lightning counts from 0
-        trainer.loggers = []  # the best epoch's scores are in the logs already
+        trainer.loggers = []  # the best epoch's scores are already in the logs
         scores = trainer.validate(cli.model, cli.datamodule, ckpt_path=str(run.best), verbose=False, weights_only=True)
         # Results without the key `epochs_from` count from 0.
         return {"best_epoch": best_epoch, "epochs_from": 1, "val": scores_of("val", scores[0])}
@@ -354,13 +354,13 @@ def _score_best(cli: GraphbenchCLI) -> dict[str, Any]:
 
 
 def _report_end(cli: GraphbenchCLI, results: dict[str, Any]) -> int:
-    """Log the best epoch, or why there is none; returns the exit code."""
+    """Log the best epoch, or why there is none; return the exit code."""
     trainer, run, monitor = cli.trainer, cli.run, cli.model.monitor
     is_full = trainer.current_epoch == trainer.max_epochs or trainer.global_step == trainer.max_steps  # said before
     if trainer.global_step == (cli.continue_at or 0) and not is_full:
-        log.warning("No step was trained: --trainer.max_time, early stopping or the rate had ended the run before it.")
+        log.warning("No step was trained: --trainer.max_time, early stopping or the rate ended the run first.")
     if "val" not in results and run.last.is_file() and not cli.is_temporary:
-        log.info("No epoch is the best one without validation scores: %s is what predict takes.", run.last)
+        log.info("No epoch is the best one without validation scores: predict uses %s.", run.last)
     if monitor not in results.get("val", {}):
         return 0
     score = results["val"][monitor]
@@ -377,8 +377,8 @@ def _record(run: RunFolder, results: dict[str, Any]) -> None:
     """Replace the stored results; test scores stay if the best checkpoint did not change."""
     try:
         stored = run.read_results()
-    except CorruptData as error:  # the results of this fit are worth more
-        log.warning("%s It is written anew, without test scores.", str(error).partition(" Remove it")[0])
+    except CorruptData as error:  # the results of this fit matter more
+        log.warning("%s It is rewritten without test scores.", str(error).partition(" Remove it")[0])
         stored = {}
     if all(stored.get(key) == results.get(key) for key in ("best_epoch", "val")):
         unchanged = {key: stored[key] for key in ("test", "baselines", "expected", "data_changed") if key in stored}
@@ -388,7 +388,7 @@ def _record(run: RunFolder, results: dict[str, Any]) -> None:
 
 @rank_zero_only
 def _write_page(cli: GraphbenchCLI) -> None:
-    """Write the run's report, and say what comes next."""
+    """Write the run's report, and log the next command."""
     write_page(cli.run)
     run = as_word(cli.run.path)
     if cli.run.resumable is None:

@@ -1,4 +1,4 @@
-"""`graphbench new-plugin NAME`: write a small installable distribution with an architecture of one's own."""
+"""`graphbench new-plugin NAME`: write a small installable distribution with a custom architecture."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _FILES = {
     "overlay.yaml.tmpl": "configs/overlays/deep.yaml",
     "test_net.py.tmpl": "tests/test_net.py",
 }
-#: Imports of the model's file beside the names of `graphbench`; the new class must not shadow them.
+#: Imports of the model's file other than the names of `graphbench`; the new class must not shadow them.
 _IMPORTED = ("DenseLayout", "EdgeEncoder", "FeedForward", "MultiHeadAttention", "NodeEncoder", "Tensor", "nn")
 
 
@@ -46,19 +46,19 @@ class Names:
 
     @classmethod
     def parse(cls, text: str) -> Names:
-        """Parse `my-model`, `my_model`, `graphbench-my-model` or `MyModel`, which keeps its capitals."""
+        """Parse `my-model`, `my_model`, `graphbench-my-model` or `MyModel`, which keeps its capitalization."""
         split = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "-", text)
         name = split.replace("_", "-").lower().removeprefix("graphbench-")
         if not re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", name) or name == "graphbench":
             raise BadInput(
                 f"{text!r} cannot name a plug-in. Use words of the letters a to z and digits, the first beginning with "
-                "a letter, joined by single dashes or underscores, such as my-model; graphbench- is put in front."
+                "a letter, joined by single dashes or underscores, such as my-model; graphbench- is prepended."
             )
         camel = re.fullmatch(r"[A-Z][A-Za-z0-9]*", text) is not None
         class_name = text if camel else "".join(word[0].upper() + word[1:] for word in name.split("-"))
         if keyword.iskeyword(class_name) or class_name in {*graphbench.__all__, *_IMPORTED}:
             raise BadInput(
-                f"{text!r} would make a class {class_name}, a name that Python or graphbench uses; take another."
+                f"{text!r} would make a class {class_name}, a name that Python or graphbench uses; choose another."
             )
         return cls(name, class_name)
 
@@ -79,7 +79,7 @@ def _check_free(names: Names) -> None:
     owners = [record] if record is not None else registry.clashes("architectures").get(names.class_name, ())
     if owners and any(owner.distribution != names.distribution for owner in owners):
         text = " and ".join(f"{owner.distribution} {owner.version}" for owner in owners)
-        raise BadInput(f"An architecture {names.class_name} is already registered by {text}; take another name.")
+        raise BadInput(f"An architecture {names.class_name} is already registered by {text}; choose another name.")
 
 
 def write_plugin(name: str, directory: Path) -> Path:
@@ -88,8 +88,8 @@ def write_plugin(name: str, directory: Path) -> Path:
     _check_free(names)
     folder = folder_to_write("--directory", directory) / names.distribution
     with suppress(FileNotFoundError):
-        folder.lstat()  # a name that the file system refuses is an error; `exists` says no of it from Python 3.14 on
-        raise BadInput(f"{folder} exists already, and nothing is overwritten. Take another name or --directory.")
+        folder.lstat()  # raises for a name that the file system refuses; from Python 3.14 on, `exists` returns False
+        raise BadInput(f"{folder} exists already, and nothing is overwritten. Choose another name or --directory.")
     major, minor = (int(part) for part in graphbench.__version__.split(".")[:2])
     values = {
         "name": names.name,
@@ -100,7 +100,7 @@ def write_plugin(name: str, directory: Path) -> Path:
         "next_version": f"{major}.{minor + 1}",
     }
     directory.mkdir(parents=True, exist_ok=True)
-    # Beside its place, and renamed when it is whole: a kill leaves no half plug-in to install.
+    # Written next to its place and renamed when complete: a kill leaves no partial plug-in to install.
     unfinished = Path(tempfile.mkdtemp(dir=directory, prefix=f".{names.distribution}-"))
     try:
         for template, destination in _FILES.items():
@@ -119,13 +119,13 @@ def write_plugin(name: str, directory: Path) -> Path:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Write a plug-in and say what to do next."""
+    """Write a plug-in and print the next steps."""
     parser = CommandParser(
         "new-plugin",
         description="Write a small installable package: one graph transformer, a configuration, a test and a README.",
     )
     parser.add_argument("name", help="such as my-model, which makes graphbench-my-model with a class MyModel")
-    parser.add_argument("--directory", default=".", help="where to make its folder (here by default)")
+    parser.add_argument("--directory", default=".", help="where to create its folder (default: here)")
     options = parser.parse_args(arguments)
     folder = write_plugin(options.name, Path(options.directory))
     names = Names.parse(options.name)

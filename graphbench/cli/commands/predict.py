@@ -72,12 +72,12 @@ def predict(arguments: Sequence[str]) -> int:
 
 
 def _parse_requests(arguments: Sequence[str]) -> list[Request]:
-    """Parse the command line once for each run that it names; refuse a run that is named twice."""
+    """Parse the command line once for each run that it names; refuse a run named twice."""
     line = CommandLine.parse(arguments, SEVERAL["predict"], FLAGS)
     runs = [run for option in line.named(*SEVERAL["predict"]) for run in option.values]
     if not runs:
         return [parse_request(own_parser("predict"), arguments)]
-    # Each run's own configuration goes in front of what was typed.
+    # Each run's configuration precedes what was typed.
     rest = line.without(*SEVERAL["predict"]).words
     requests = [parse_request(own_parser("predict"), ["--run", run, *rest]) for run in runs]
     places = [request.run.path.resolve() for request in requests if request.run is not None]
@@ -103,7 +103,7 @@ def _predict_input(requests: Sequence[Request], arguments: Sequence[str]) -> int
 
 
 def _predict_in_parts(requests: Sequence[Request], arguments: Sequence[str]) -> int:
-    """Write a share of the parts of a table into a folder."""
+    """Write a share of a table's parts into a folder."""
     options = requests[0].options
     share, part_rows, resume = share_of(options)
     folder = folder_to_write("--output", options.output)
@@ -117,29 +117,29 @@ def _predict_in_parts(requests: Sequence[Request], arguments: Sequence[str]) -> 
             parts.write(_predict_blocks(ensemble, blocks, options.smiles_column, arguments))
             done, total, counts = parts.finish()
     if done < total:
-        log.info("%s: share %s is written; %d of %d parts are there, with %s", folder, share, done, total, counts)
+        log.info("%s: share %s is written; %d of %d parts exist, with %s", folder, share, done, total, counts)
     else:
-        log.info("%s: all %d parts are there, with %s", folder, total, counts)
+        log.info("%s: all %d parts exist, with %s", folder, total, counts)
     return 0
 
 
 def _launch(options: argparse.Namespace, cluster: Cluster, arguments: Sequence[str]) -> int:
-    """Write a table in parts by jobs, a share each; returns 1 if parts are missing, else 0."""
+    """Write a table in parts with jobs, a share each; return 1 if parts are missing, else 0."""
     if options.part is not None:
         raise BadInput(f"--part {options.part}: with --launcher submitit every job gets a share; leave it out.")
     _, _, resume = share_of(options)
     folder, count = folder_to_write("--output", options.output), cluster.number("shares of the input")
     if not resume and any(folder.glob("part-*.parquet")):
-        raise BadInput(f"--output {folder}: parts are there. Go on with --if-exists resume, or name another folder.")
+        raise BadInput(f"--output {folder}: parts exist. Continue with --if-exists resume, or name another folder.")
     line = CommandLine.parse(arguments, SEVERAL["predict"], FLAGS).without("--launcher", "--if-exists")
     shares = [(f"share-{number}-of-{count}", f"{number}/{count}") for number in range(1, count + 1)]
-    # With `resume`, since a job that is queued again finds its own parts.
+    # With `resume`, since a requeued job finds its own parts.
     units = [
         Unit(name, ("predict", *line.words, "--if-exists", "resume", "--part", share), folder / ROOM / f"{name}.log")
         for name, share in shares
     ]
     waiting = f"{count} units: {count} waiting"
-    # Not by their state: a job that refuses to go on leaves parts that an earlier call has finished.
+    # Not judged by job states: a job that refuses to continue leaves the parts that an earlier call finished.
     failed = launch(
         [units], cluster, folder, describe=lambda: summarize(read_status(folder)) if shares_of(folder) else waiting
     )
@@ -151,7 +151,7 @@ def _launch(options: argparse.Namespace, cluster: Cluster, arguments: Sequence[s
 def _predict_blocks(
     ensemble: Ensemble, blocks: Iterator[Sequence[InputPart]], column: str | None, arguments: Sequence[str]
 ) -> Iterator[pd.DataFrame]:
-    """Predict blocks of an input on one device or several, in their order."""
+    """Predict blocks of an input on one device or several, in order."""
     devices, intervals = chosen_devices(arguments, ensemble.first.device), ensemble.intervals
     if len(devices) == 1:
         return ensemble.predict_parts(blocks, column)
@@ -161,9 +161,9 @@ def _predict_blocks(
 
 
 def _identity(requests: Sequence[Request]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return what must be equal to go on with a table in parts, and paths, which need not be."""
+    """Return what must be equal to continue a table in parts, and paths, which may differ."""
     options, typed = requests[0].options, CommandLine.parse(requests[0].typed).options
-    # Whatever changes an answer: parts of two tables in one folder would look like one prediction.
+    # All that changes a prediction: parts of two tables in one folder would look like one table.
     identity = {
         "input": _describe_contents(Path(options.input)),
         "models": list(map(_model_checksums, requests)),
@@ -189,7 +189,7 @@ def _model_checksums(request: Request) -> dict[str, str]:
 
 
 def _describe_contents(source: Path) -> dict[str, Any]:
-    """Return size and checksum of a file; of a folder those of the names, sizes and times of its files."""
+    """Return size and checksum of a file; for a folder, of the names, sizes and times of its files."""
     if source.is_file():
         return {"bytes": source.stat().st_size, "sha256": file_sha256(source)}
     if not source.is_dir():
@@ -220,7 +220,7 @@ def _load_predictor(
 
 
 def _load_ensemble(requests: Sequence[Request]) -> Ensemble:
-    """Load the models of the runs, with their own data open if the validation split is needed."""
+    """Load the models of the runs, with their data opened if the validation split is needed."""
     members = []
     for request in requests:
         if request.options.interval or request.options.calibrate:
@@ -278,7 +278,7 @@ def embed(arguments: Sequence[str]) -> int:
 def _load_embedder(arguments: list[str], level: Level, of_split: bool, devices: str) -> Answer:
     """Load the model of a command line on one device; return a function that embeds a part of an input or split."""
     request = parse_request(own_parser("embed"), arguments)
-    request.options.split = None  # the parts come with their tables, so this process opens no data
+    request.options.split = None  # the parts carry their tables, so this process opens no data
     predictor = predictor_of(request, devices)
     predictor.facts = None if of_split else predictor.facts
     return lambda part: next(predictor.embed_parts([part], level))

@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 def prepare(arguments: Sequence[str]) -> int:
-    """Fill the store for a configuration, or do a share of that, and show the sizes of its splits."""
+    """Fill the store for a configuration, or do a share of the work, and show the sizes of its splits."""
     request = parse_request(own_parser("prepare"), arguments)
     options = request.options
     share, cluster = None if options.part is None else Share.parse(options.part), Cluster.of(options)
@@ -35,8 +35,8 @@ def prepare(arguments: Sequence[str]) -> int:
         return _launch(_dividable(cli.datamodule), cluster, arguments)
     if share is not None and (missing := _dividable(cli.datamodule).prepare_share(share)):
         log.info(
-            "Share %s is done; %d parts of other shares are missing. Give the command again when they are there: what "
-            "follows needs all of them.",
+            "Share %s is done; %d parts of other shares are missing. Run the command again when they are done: the "
+            "next step needs all of them.",
             share,
             missing,
         )
@@ -61,16 +61,16 @@ def prepare(arguments: Sequence[str]) -> int:
 
 
 def _dividable(data: Benchmark) -> Any:
-    """Return the data, and refuse those that several jobs cannot prepare, as they can those of `GraphBenchmark`."""
+    """Return the data; refuse those that several jobs cannot prepare together, unlike those of `GraphBenchmark`."""
     if hasattr(data, "prepare_share"):
         return data
-    raise BadInput(f"{data.spec.name} cannot be prepared in parts: leave --part and --launcher out.")
+    raise BadInput(f"{data.spec.name} cannot be prepared in parts: leave out --part and --launcher.")
 
 
 def _launch(data: Any, cluster: Cluster, arguments: Sequence[str]) -> int:
-    """Prepare data by jobs: shares of the table, then shares of the encodings, and last what joins them.
+    """Prepare data with jobs: shares of the table, then shares of the encodings, and last one that joins them.
 
-    Returns 1 if the last job has failed, else 0.
+    Return 1 if the last job has failed, else 0.
     """
     words = ("prepare", *CommandLine.parse(arguments, flags=FLAGS).without("--launcher").words)
     folder = data.store.root / kept.ROOM / f"prepare-{hashlib.sha256(repr(words).encode()).hexdigest()[:12]}"

@@ -1,4 +1,4 @@
-"""`graphbench profile` and `graphbench params`: what a training step takes, and how large a model is."""
+"""`graphbench profile` and `graphbench params`: the cost of a training step, and the size of a model."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from graphbench.training.products import time_step
 log = logging.getLogger(__name__)
 _WARM_UP = 5
 _UNITS = {"MB": 10**6, "GB": 10**9, "TB": 10**12, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
-#: The model is built as for one processor, whatever the configuration trains on.
+#: The model is built for one processor, whatever the configuration trains on.
 _HERE = ("--trainer.accelerator", "cpu", "--trainer.devices", "1", "--trainer.strategy", "auto")
 
 
@@ -67,50 +67,50 @@ class StepClock(pl.Callback):
         self._last = now
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Leave out what came between two epochs, such as validation."""
+        """Exclude what happened between two epochs, such as validation."""
         self._last = time.perf_counter()
 
     def on_train_batch_start(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
     ) -> None:
-        """End waiting for the batch."""
+        """Mark the end of waiting for the batch."""
         self.graphs.append(batch.num_graphs)
         self._mark("data", pl_module.device)
 
     def on_before_backward(self, trainer: pl.Trainer, pl_module: pl.LightningModule, loss: torch.Tensor) -> None:
-        """End the forward pass."""
+        """Mark the end of the forward pass."""
         self._mark("forward", pl_module.device)
 
     def on_after_backward(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """End the backward pass."""
+        """Mark the end of the backward pass."""
         self._mark("backward", pl_module.device)
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """End the optimizer step."""
+        """Mark the end of the optimizer step."""
         self._mark("optimizer", pl_module.device)
 
 
 def profile(arguments: Sequence[str]) -> int:
     """Train some steps and show time by part, throughput, peak memory and operations by submodule.
 
-    With `--card-memory` show what a step takes on a card of that size instead.
+    With `--card-memory`, show the memory of a step on a card of that size instead.
     """
     parser = own_parser("profile")
     request = parse_request(parser, arguments)
     output = None if request.options.output is None else file_to_write("--output", request.options.output)
     if request.options.card_memory is not None:
         if request.options.steps or request.options.depth or output is not None:
-            raise BadInput("--card-memory trains no steps; leave out --steps, --depth and --output.")
+            raise BadInput("--card-memory trains no steps; omit --steps, --depth and --output.")
         return estimate(request, parse_memory(request.options.card_memory))
     depth = whole_number("--depth", request.options.depth or "3", at_least=1)
     total = str(whole_number("--steps", request.options.steps or "50", at_least=_WARM_UP + 1))
     # Schedules that count epochs need a finite number of them, and every epoch has a step.
-    # A batch is validated after each, since early stopping and schedules may watch its score.
+    # One batch is validated after each epoch, since early stopping and schedules may watch its score.
     limits = ["--trainer.max_steps", total, "--trainer.max_epochs", total, "--trainer.limit_val_batches", "1"]
     cli = GraphbenchCLI([*request.arguments, *limits])
-    memory = {} if output is None else _count_memory(cli)  # before the fit, which may put the model on a card
+    memory = {} if output is None else _count_memory(cli)  # before the fit, which may move the model to a card
     clock = StepClock()
     cli.callbacks.append(clock)
     cli.trainer.fit(cli.model, datamodule=cli.datamodule)
@@ -131,13 +131,13 @@ def profile(arguments: Sequence[str]) -> int:
 
 
 def _training_batch(cli: GraphbenchCLI, device: torch.device, batch: GraphBatch | None = None) -> GraphBatch:
-    """Return a batch, by default the first of an epoch, as a training step gets it: point clouds are sampled."""
+    """Return a batch, by default the first of an epoch, as a training step receives it: point clouds are sampled."""
     cli.trainer.training = True
     return on_device(cli.datamodule, next(iter(cli.datamodule.train_dataloader())) if batch is None else batch, device)
 
 
 def _count_memory(cli: GraphbenchCLI) -> dict[str, Any]:
-    """Count the memory of a step on the first training batch by the shapes of its tensors, or say why not."""
+    """Count the memory of a step on the first training batch from its tensors' shapes, or return why it failed."""
     try:
         _opened(cli)
         memory = count_memory(cli, _training_batch(cli, torch.device("cpu")))
@@ -147,7 +147,7 @@ def _count_memory(cli: GraphbenchCLI) -> dict[str, Any]:
 
 
 def _time_products(cli: GraphbenchCLI) -> dict[str, Any]:
-    """Time a step on the first training batch and its bare products in turns, on the device of the trainer."""
+    """Time a step on the first training batch and its bare products alternately, on the device of the trainer."""
     device = cli.trainer.strategy.root_device
     model = cli.model.to(device).train()
     batch = _training_batch(cli, device)
@@ -198,7 +198,7 @@ def count_operations(model: nn.Module, batch: GraphBatch) -> dict[str, int]:
     activations, distances and the maxima of maxout scores among them). Modules of a list are summed up under `*`.
 
     Returns:
-        Dotted name -> operations, `""` for the whole model; modules without operations are left out.
+        Dotted name -> operations, `""` for the whole model; modules without operations are omitted.
     """
     counter, training = FlopCounterMode(display=False), model.training
     model.eval()
@@ -229,7 +229,7 @@ def _show_operations(model: BenchmarkModule, batch: GraphBatch, depth: int) -> N
 
 
 def params(arguments: Sequence[str]) -> int:
-    """Print the trainable parameters by part and in total; reads no data but those that tell their own sizes."""
+    """Print the trainable parameters by part and in total; read only data that determine their own sizes."""
     request = parse_request(own_parser("params"), arguments)
     model = GraphbenchCLI(request.arguments).model
     parts = {f"architecture.{name}": count_parameters(child) for name, child in model.architecture.named_children()}
@@ -266,7 +266,7 @@ def parse_memory(text: str) -> int:
 
 
 def estimate(request: Request, card: int) -> int:
-    """Show what a step on the largest training batch takes of a card's bytes, and the largest batch size that fits."""
+    """Show how much of a card's memory a step on the largest training batch uses, and the largest batch that fits."""
     cli = GraphbenchCLI([*request.arguments, *_HERE])
     loader = _opened(cli)
     rows = largest_batch(loader)
@@ -280,14 +280,14 @@ def estimate(request: Request, card: int) -> int:
     if rows is None:
         print("Batches are not rows of a table, so no largest batch size is computed.")
         return 0
-    # A second size, so that what does not grow with the batch cancels.
+    # A second size, so that memory independent of the batch cancels.
     twice = count_memory(cli, _training_batch(cli, torch.device("cpu"), _load(loader, [*rows, *rows])))
     print(_largest(card, len(rows), memory.total, twice.total))
     return 0
 
 
 def _opened(cli: GraphbenchCLI) -> Any:
-    """Return the loader of training batches, with the data opened as `fit` does before it asks for them."""
+    """Return the loader of training batches, with the data opened as `fit` does before requesting them."""
     cli.trainer.strategy.connect(cli.model)
     cli.datamodule.trainer = cli.trainer
     cli.datamodule.prepare_data()
@@ -296,9 +296,9 @@ def _opened(cli: GraphbenchCLI) -> Any:
 
 
 def largest_batch(loader: object) -> list[int] | None:
-    """Return the rows of the batch of an epoch that takes most memory when it is padded.
+    """Return the rows of the batch of an epoch that needs the most memory when padded.
 
-    None where batches are not made of whole graphs.
+    None if batches do not consist of whole graphs.
     """
     if not isinstance(loader, GraphLoader) or loader.cut is not None:
         return None
@@ -307,13 +307,13 @@ def largest_batch(loader: object) -> list[int] | None:
 
 
 def _load(loader: GraphLoader, rows: list[int]) -> GraphBatch:
-    """Make a batch of rows as the loader's workers do, with what they precompute."""
+    """Create a batch of rows as the loader's workers do, with what they precompute."""
     batch = loader.table.batch(rows)
     return batch if loader.precompute is None else loader.precompute(batch, torch.Generator().manual_seed(0))
 
 
 def _largest(card: int, graphs: int, once: int, twice: int) -> str:
-    """Say how many graphs fit; memory grows linearly when the same graphs are repeated."""
+    """Describe how many graphs fit; memory grows linearly when the same graphs are repeated."""
     most = graphs + (card - once) * graphs // max(1, twice - once)
     if most < 1:
         return "Not even one of these graphs fits on the card."
@@ -321,12 +321,12 @@ def _largest(card: int, graphs: int, once: int, twice: int) -> str:
 
 
 def count_memory(cli: GraphbenchCLI, batch: GraphBatch) -> StepMemory:
-    """Count a step in a child process, with numbers if shapes depend on them; refuse mixed precision."""
+    """Count a step in a child process, with real values if shapes depend on them; refuse mixed precision."""
     precision = cli.trainer.precision_plugin
     if isinstance(precision, MixedPrecision):
         raise BadInput(
             f"Memory of mixed precision is not counted, but got --trainer.precision {precision.precision}: which "
-            "tensors autocast makes of half the size is known on a card alone. 32-true takes more, bf16-true less."
+            "tensors autocast halves is known only on a card. 32-true needs more, bf16-true less."
         )
     clip = cli.trainer.gradient_clip_val if cli.trainer.gradient_clip_algorithm != "value" else None
 

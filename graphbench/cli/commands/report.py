@@ -1,4 +1,4 @@
-"""`graphbench report` compares runs on one page, and `graphbench status` tells how far those of a folder are."""
+"""`graphbench report` compares runs on one page, and `graphbench status` shows the progress of those in a folder."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 
 def report(arguments: Sequence[str]) -> int:
-    """Write a page about runs, and the result table as Markdown, CSV and LaTeX, from their folders alone."""
+    """Write a page about runs, and the result table as Markdown, CSV and LaTeX, using only their folders."""
     parser = CommandParser(
         "report",
         description="Compare runs on one HTML page without scripts or network. Runs that differ only in their seed "
@@ -27,10 +27,10 @@ def report(arguments: Sequence[str]) -> int:
         "run",
         nargs="+",
         metavar="RUN",
-        help="folder of a run, also behind --run; that of an earlier comparison is skipped",
+        help="folder of a run, also after --run; that of an earlier comparison is skipped",
     )
-    parser.add_argument("--output", metavar="DIR", help="folder to write to; that of the run where there is only one")
-    # Every other command has its run behind --run.
+    parser.add_argument("--output", metavar="DIR", help="folder to write to; default for one run: its folder")
+    # Every other command has its run after --run.
     options = parser.parse_args([word.removeprefix("--run=") for word in arguments if word != "--run"])
     runs = [RunFolder.existing(folder) for folder in options.run if not _is_comparison(folder)]
     if not runs:
@@ -42,7 +42,7 @@ def report(arguments: Sequence[str]) -> int:
     if options.output is not None and options.output.endswith(".html"):
         raise BadInput(f"--output {options.output}: name a folder, which gets report.html and the tables.")
     output = folder_to_write("--output", runs[0].path if options.output is None else options.output)
-    from graphbench.report import write_comparison  # matplotlib and pandas, which `--help` can do without
+    from graphbench.report import write_comparison  # matplotlib and pandas, which `--help` does not need
 
     for path in write_comparison(runs, output):
         log.info("Wrote %s", path)
@@ -50,23 +50,23 @@ def report(arguments: Sequence[str]) -> int:
 
 
 def _is_comparison(folder: str) -> bool:
-    """Return whether a folder holds output of this command and no run, as `graphbench report runs/*` may find."""
+    """Return whether a folder has output of this command and no run, as `graphbench report runs/*` may include."""
     path, files = RunFolder(Path(folder)), ("report.html", "table.csv", "table.md", "table.tex")
     is_output = not path.config.is_file() and all((path.path / name).is_file() for name in files)
     if is_output:
-        log.info("%s is skipped: it holds a comparison and no run.", folder)
+        log.info("%s is skipped: it contains a comparison and no run.", folder)
     return is_output
 
 
 def status(arguments: Sequence[str]) -> int:
-    """Show the units of a sweep, a study, a published table or a prediction, from their folder alone."""
+    """Show the units of a sweep, a study, a published table or a prediction, using only their folder."""
     parser = CommandParser(
         "status",
-        description="Show how far the trainings of a sweep or of a published table, the trials of a study, or the "
-        "shares of a prediction in parts are: done, running, waiting, failed with the last lines of the log, or "
-        "stopped. Files are read and nothing is changed, whoever started them and wherever they run.",
+        description="Show the progress of the trainings of a sweep or a published table, the trials of a study, or the "
+        "shares of a prediction in parts: done, running, waiting, failed with the last lines of the log, or "
+        "stopped. It only reads files, whoever started the work and wherever it runs.",
     )
-    parser.add_argument("folder", metavar="DIR", help="what --output, or --run of a study, named")
+    parser.add_argument("folder", metavar="DIR", help="folder named by --output, or by --run of a study")
     parser.add_argument("--json", action="store_true", help="print JSON")
     options = parser.parse_args(arguments)
     units = read_status(Path(options.folder))
@@ -79,7 +79,7 @@ def status(arguments: Sequence[str]) -> int:
 
 
 def _lines(units: Sequence[UnitStatus]) -> list[str]:
-    """Return a line for each unit in even columns, the ends of logs, and the counts."""
+    """Return an aligned line for each unit, the ends of logs, and the counts."""
     rows = [("unit", "state", "time", "epoch", "")]
     rows += [(unit.name, unit.state, _hours(unit.seconds), unit.epoch, unit.note) for unit in units]
     widths = [max(len(row[column]) for row in rows) for column in range(4)]

@@ -35,34 +35,34 @@ from graphbench.experiments.trainings import write_settled
 log = logging.getLogger(__name__)
 
 _DESCRIPTION = """Train what is missing for a table of a paper, and write it with printed and obtained values side by
-side (mean and standard deviation over seeds) as HTML, Markdown and CSV. Whatever has ended is not run again and what
-was interrupted goes on, so the command may be stopped at any time and given again. Tables share runs that they have in
-common where they share DIR. Options with a dot, such as --trainer.accelerator=gpu, go to every training. --records
-keeps a small JSON file of every finished run, and --page writes what all records say: graphbench reproduce --page
+side (mean and standard deviation over seeds) as HTML, Markdown and CSV. Finished runs are not repeated and
+interrupted ones resume, so you can stop the command at any time and run it again. Tables share common runs
+if they share DIR. Options with a dot, such as --trainer.accelerator=gpu, go to every training. --records
+keeps a small JSON file of every finished run, and --page writes a page from all records: graphbench reproduce --page
 RESULTS.md --records FOLDER ..."""
-#: Columns of listings that go to a file or a pipe.
+#: Width in columns of listings that go to a file or a pipe.
 _WIDTH = 200
 
 
 def _parser() -> CommandParser:
     parser = CommandParser("reproduce", description=_DESCRIPTION)
     parser.add_argument("table", nargs="*", metavar="TABLE", help="such as sft/table-4; `sft` stands for all of its")
-    parser.add_argument("--list", action="store_true", help="show the tables, or the values of those that are named")
+    parser.add_argument("--list", action="store_true", help="show the tables, or the values of named ones")
     parser.add_argument("--json", action="store_true", help="with --list: JSON")
-    several: dict[str, Any] = {"nargs": "+", "action": "extend", "default": []}  # given twice, both count
-    parser.add_argument("--only", metavar="ROW", help="these rows alone", **several)
-    parser.add_argument("--columns", metavar="COLUMN", help="these columns alone", **several)
+    several: dict[str, Any] = {"nargs": "+", "action": "extend", "default": []}  # repeated options add up
+    parser.add_argument("--only", metavar="ROW", help="only these rows", **several)
+    parser.add_argument("--columns", metavar="COLUMN", help="only these columns", **several)
     parser.add_argument("--scale", choices=SCALES, default="full", help="the recipe, a twentieth of it, or a few steps")
-    parser.add_argument("--seeds", type=int, metavar="N", help="seeds 0 to N - 1; as many as the paper when left out")
+    parser.add_argument("--seeds", type=int, metavar="N", help="seeds 0 to N - 1; by default as many as the paper")
     parser.add_argument(
         "--control",
         action="store_true",
-        help="four rows of equal size of each model: message passing alone, with encodings, with attention, and fused",
+        help="four rows of equal size of each model: only message passing, with encodings, with attention, and fused",
     )
-    parser.add_argument("--offline", action="store_true", help="data of packages or generated ones, not downloads")
+    parser.add_argument("--offline", action="store_true", help="data from packages or generated data, not downloads")
     parser.add_argument("--output", metavar="DIR", help="folder of runs and tables; needed unless listing")
-    parser.add_argument("--no-train", action="store_true", help="write the tables of what there is")
-    parser.add_argument("--job", type=int, metavar="NUMBER", help="run this job of the plan alone, as on a cluster")
+    parser.add_argument("--no-train", action="store_true", help="write the tables from finished runs")
+    parser.add_argument("--job", type=int, metavar="NUMBER", help="run only this job of the plan, as on a cluster")
     parser.add_argument(
         "--records", metavar="FOLDER", help="records of finished runs go to the first of these", **several
     )
@@ -77,15 +77,15 @@ def _parser() -> CommandParser:
 
 
 def reproduce(arguments: Sequence[str]) -> int:
-    """List tables, or train what they lack and write them; returns 1 if a training failed, else 0."""
+    """List tables, or train what they lack and write them; return 1 if a training failed, else 0."""
     parser = _parser()
     options, rest = parser.parse_known_args(list(arguments))
     extra = []
     for one in CommandLine.parse(rest).options:
         if "." not in one.name or not one.values:
             raise BadInput(
-                f"{one.words[0]}: no option of graphbench reproduce. {near_options(one.name[2:], parser.names)}"
-                "One for each training has the form --a.b=VALUE."
+                f"{one.words[0]}: not an option of graphbench reproduce. {near_options(one.name[2:], parser.names)}"
+                "Options of each training have the form --a.b=VALUE."
             )
         extra.append(f"{one.name}{'+' * one.appends}={one.value}")
     chosen = [find_table(name) for name in _names(options.table)] if options.table else list(tables().values())
@@ -99,7 +99,7 @@ def reproduce(arguments: Sequence[str]) -> int:
     written = {option: path for option, path in pages.items() if path is not None}
     for option, path in written.items():
         if not options.records:
-            raise BadInput(f"{option} FILE needs --records FOLDER ...: the folders of the records it is written from.")
+            raise BadInput(f"{option} FILE needs --records FOLDER ...: the folders with the records to write it from.")
         file_to_write(option, path)
     if written and not options.table:
         _write_pages(options)
@@ -107,9 +107,9 @@ def reproduce(arguments: Sequence[str]) -> int:
     if not options.table:
         raise BadInput("Name a table, such as sft/table-4; `graphbench reproduce --list` shows them.")
     if options.output is None:
-        raise BadInput("--output DIR is missing: the folder of runs and tables, which is made where it is not there.")
+        raise BadInput("--output DIR is missing: the folder of runs and tables, which is created if missing.")
     if options.job is not None and options.no_train:
-        raise BadInput(f"--job {options.job} is one training, and --no-train runs none: leave one of them out.")
+        raise BadInput(f"--job {options.job} is one training, and --no-train runs none: omit one of them.")
     if options.seeds is not None:
         check_range("--seeds", options.seeds, at_least=1, whole=True)
     return _reproduce(chosen, options, tuple(extra), list(arguments))
@@ -128,12 +128,12 @@ def _request(table: Table, options: argparse.Namespace, extra: tuple[str, ...]) 
 
 
 def _reproduce(chosen: Sequence[Table], options: argparse.Namespace, extra: tuple[str, ...], given: list[str]) -> int:
-    """Run missing trainings, or write them as SLURM arrays, and write the tables."""
+    """Run missing trainings, or submit them as jobs, and write the tables."""
     cluster, output = Cluster.of(options), folder_to_write("--output", options.output)
     wanted = [(*_selected(table, options), _request(table, options, extra)) for table in chosen]
     for recipe in dict.fromkeys(cell.recipe for _, cells, _ in wanted for cell in cells if extra and is_trained(cell)):
         configs = [word for name in recipe for word in ("--config", name)]
-        check_fit_options("reproduce", [*configs, *extra], (), {})  # else every training would refuse a misspelt one
+        check_fit_options("reproduce", [*configs, *extra], (), {})  # else every training would report a misspelt option
     plans = (job for _, cells, request in wanted for job in jobs(cells, request, output))
     plan = list({job.training.folder(output): job for job in plans}.values())
     if options.job is not None:
@@ -143,7 +143,7 @@ def _reproduce(chosen: Sequence[Table], options: argparse.Namespace, extra: tupl
     log.info("%s", coverage([cell for _, cells, _ in wanted for cell in cells], options.scale))
     lacking = missing(plan, output)
     log.info("%d of %d trainings are still to run", len(lacking), len(plan))
-    # For `graphbench status`, which reads files alone.
+    # For `graphbench status`, which only reads files.
     write_plan(output, planned(plan, output), end="val" if options.scale == "smoke" else "test")
     if cluster is not None and lacking and not options.no_train:
         words = ["reproduce", *CommandLine.parse(given).without("--launcher").words]
@@ -161,7 +161,7 @@ def _reproduce(chosen: Sequence[Table], options: argparse.Namespace, extra: tupl
 
 
 def _failed(plan: Sequence[Job], numbers: Sequence[int]) -> int:
-    """Name jobs without a score, for which the reason was said; returns the exit code."""
+    """List jobs without a score, whose reasons are logged already; return the exit code."""
     for number in numbers:
         log.error("Not finished: %s, seed %d", plan[number].training.name, plan[number].training.seed)
     return 1 if numbers else 0
@@ -174,7 +174,7 @@ def _selected(table: Table, options: argparse.Namespace) -> tuple[Table, list[Ce
 
 
 def _run(plan: Sequence[Job], lacking: Sequence[int], output: Path, given: list[str]) -> list[int]:
-    """Run jobs on all devices; returns those that failed."""
+    """Run jobs on all devices; return those that failed."""
     lent = visible_gpus()
     if len(lent) > 1:
         return run_beside(plan, lacking, lent, ["reproduce", *given])
@@ -189,7 +189,7 @@ def _write(wanted: Sequence[tuple[Table, list[Cell], Request]], options: argpars
     for table, cells, request in wanted:
         for path in write_table(table, obtain(table, cells, request, output, _count, _resolve), request, output):
             log.info("Wrote %s", path)
-        # a run that several tables share is recorded for the first one
+        # a run that tables share is recorded for the first one
         finished = records_of(table, cells, request, output, _resolve) | finished
     if options.records:
         write_records(finished, Path(options.records[0]))
@@ -200,7 +200,7 @@ def _write(wanted: Sequence[tuple[Table, list[Cell], Request]], options: argpars
 
 
 def _write_pages(options: argparse.Namespace) -> None:
-    """Write the page of all records and the ledger, if they are named."""
+    """Write the page of all records and the ledger, if requested."""
     from graphbench.experiments.reproduce.ledger import Ledger
     from graphbench.experiments.reproduce.page import Page
 

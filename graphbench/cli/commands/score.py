@@ -46,11 +46,11 @@ from graphbench.training.targets import log_bounds
 log = logging.getLogger(__name__)
 #: Name -> split -> metric -> value; and `seconds` and `note`, see `baselines_of`.
 Baselines = Mapping[str, Mapping[str, Any]]
-#: Relative difference of scores that another order of additions explains.
+#: Relative difference of scores that a different order of summation explains.
 _ROUNDING = 1e-5
-#: Altered options that a message names.
+#: Number of altered options that a message names.
 _MAX_ALTERED = 6
-#: Options that leave out a part of the validation split.
+#: Options that skip a part of the validation split.
 _VAL_LIMITS = ("limit_val_batches", "overfit_batches", "fast_dev_run")
 #: Options of `graphbench test` about `--input`.
 _INPUT_OPTIONS = ("smiles_column", "name", "if_exists", "on_error")
@@ -62,7 +62,7 @@ def validate(arguments: Sequence[str]) -> int:
 
 
 def test(arguments: Sequence[str]) -> int:
-    """Score validation and test split of a run's best checkpoint, or a labelled file, beside baselines."""
+    """Score the validation and test splits of a run's best checkpoint, or a labelled file, next to baselines."""
     return _score(arguments, "test", ("val", "test"))
 
 
@@ -75,7 +75,7 @@ def _score(arguments: Sequence[str], command: str, splits: Sequence[str]) -> int
             return _end(request, *_score_input(request))
     path = None if request.options.weights else checkpoint_of(request)
     if request.run is not None and request.options.checkpoint is None:
-        request.run.read_results()  # a torn file must be named before anything is computed
+        request.run.read_results()  # report a damaged file before computing anything
     if path is None and command == "test":
         splits = ("test",)  # authors may have trained on graphs that validate here
     with written_together(request) as (staged, folder):
@@ -93,11 +93,11 @@ def _end(request: Request, is_recorded: bool, unprinted: BaseException | None) -
 
 
 def _print(show: Callable[[], None]) -> BaseException | None:
-    """Print a table; returns the error of standard output, which must not keep scores from being stored."""
+    """Print a table; return the error of standard output, which must not keep scores from being stored."""
     try:
         show()
         sys.stdout.flush()
-    except (OSError, SystemExit) as error:  # rich leaves where the reader of a pipe has ended
+    except (OSError, SystemExit) as error:  # rich exits if the reader of a pipe has exited
         return error
     return None
 
@@ -105,7 +105,7 @@ def _print(show: Callable[[], None]) -> BaseException | None:
 def _score_splits(
     request: Request, checkpoint: Path | None, splits: Sequence[str], folder: Sequence[str], staged: RunFolder | None
 ) -> tuple[bool, BaseException | None]:
-    """Score splits and show the table; returns whether the scores were recorded in `staged`, and what `_print` does.
+    """Score splits and show the table; return whether the scores were recorded in `staged`, and the result of `_print`.
 
     Without a checkpoint the weights are those that authors released. The options `folder` make the trainer write to
     `staged`, which is None without a run.
@@ -128,7 +128,7 @@ def _score_splits(
     stored = request.run.read_results() if request.run is not None and request.options.checkpoint is None else {}
     comparison = _compare_with_expected(cli, request, scores, stored)
     unprinted = _print(lambda: _show(cli, scores, baselines, comparison, stored.get("fit_seconds")))
-    # Scores of a named checkpoint are not those of the run, which its results and report are about.
+    # Scores of a named checkpoint are not those of the run, which its results and report describe.
     if request.run is None or staged is None or request.options.checkpoint is not None:
         return False, unprinted
     if "val" in scores and stored.get("val") is not None:
@@ -144,7 +144,7 @@ def _score_splits(
 
 
 def _choose_splits(cli: GraphbenchCLI, request: Request, splits: Sequence[str]) -> list[str]:
-    """Leave out empty splits, and validation where the fit had none; refuse options that would score a part of one."""
+    """Skip empty splits, and validation if the fit had none; refuse options that would score only part of a split."""
     # Before the first split is scored, which may take an hour.
     cli.datamodule.require_rows(splits[-1])
     splits = [name for name in splits if not cli.datamodule.is_empty(name)]
@@ -154,7 +154,7 @@ def _choose_splits(cli: GraphbenchCLI, request: Request, splits: Sequence[str]) 
     typed = CommandLine.parse(request.typed)
     limits_val = any(typed.value(f"trainer.{name}") is not None for name in _VAL_LIMITS)
     for name in splits:
-        if name != "val" or limits_val:  # else as the run's own fit validated
+        if name != "val" or limits_val:  # else validate as the run's fit did
             require_whole(cli.trainer, name)
     if not limit:  # as in the fit
         return [name for name in splits if name != "val"]
@@ -166,7 +166,7 @@ def _choose_splits(cli: GraphbenchCLI, request: Request, splits: Sequence[str]) 
 def _evaluate(
     cli: GraphbenchCLI, checkpoint: Path | None, splits: Sequence[str]
 ) -> tuple[dict[str, dict[str, float]], dict[str, str]]:
-    """Return split -> metric -> score, and why metrics are undefined."""
+    """Return split -> metric -> score, and the reasons for undefined metrics."""
     scores: dict[str, dict[str, float]] = {}
     undefined: dict[str, str] = {}
     path = checkpoint and str(checkpoint)
@@ -181,9 +181,9 @@ def _evaluate(
 def _compare_with_expected(
     cli: GraphbenchCLI, request: Request, scores: Mapping[str, Mapping[str, float]], stored: Mapping[str, Any]
 ) -> Comparison | None:
-    """Compare the score with the one that the configuration expects; None if it expects none of these."""
+    """Compare the score with the one that the configuration expects; None if it expects none of them."""
     expected: Expected = cli.config_init["expected"]
-    if request.options.weights == OFFICIAL:  # trained as the recipe says, by its authors
+    if request.options.weights == OFFICIAL:  # trained by its authors as the recipe says
         stored = {"epochs": expected.epochs, "steps": expected.steps}
     obtained = Obtained(
         scores={name: value for split in scores.values() for name, value in split.items()},
@@ -204,7 +204,7 @@ def _compare_with_expected(
 
 
 def _agreement(stored: Mapping[str, Any], scores: Mapping[str, float]) -> str:
-    """Compare scores of the same weights; another device or number of processes adds up in another order.
+    """Compare scores of the same weights; another device or number of processes sums in another order.
 
     Stored values may be damaged: anything but a number differs.
 
@@ -238,7 +238,7 @@ def _show(
 ) -> None:
     """Print a table of this model, the expected score and the benchmark's baselines on the same splits.
 
-    Seconds are those of the fit, and of baselines also those of their features and predictions.
+    Seconds are those of the fit; for baselines they include features and predictions.
     """
     spec = cli.model.spec
     names = [key.partition("/")[2] for key in next(iter(scores.values()))]
@@ -272,7 +272,7 @@ def _row(scores: Mapping[str, Any], splits: Iterable[str], names: Sequence[str])
 
 
 def _seconds(value: object) -> str:
-    """Format the cost of a model; a dash where it is not known."""
+    """Format the cost of a model; a dash if it is unknown."""
     return f"{value:,.1f}" if isinstance(value, int | float) else "-"
 
 
@@ -292,10 +292,10 @@ def _check_input_options(request: Request) -> None:
 
 
 def _score_input(request: Request) -> tuple[bool, BaseException | None]:
-    """Score the file of `--input` whole, show the table, and record it in the run's folder `external`.
+    """Score the whole file of `--input`, show the table, and record it in the run's folder `external`.
 
-    Returns whether it was recorded: not with `--checkpoint FILE`, and not without a run in a folder to write to; and
-    what `_print` does.
+    Return whether it was recorded, and the result of `_print`. It is not recorded with `--checkpoint FILE`, or without
+    a run in a writable folder.
     """
     options, run = request.options, request.run
     file = Path(options.input)
@@ -314,7 +314,7 @@ def _score_input(request: Request) -> tuple[bool, BaseException | None]:
         return False, None
     with written_together(request) as (staged, _):
         if staged is None:
-            raise BadInput(f"{run.path}: a fit has begun there meanwhile. Score the file again when it has ended.")
+            raise BadInput(f"{run.path}: a fit has started in it. Score the file again when that has finished.")
         table = staged.external / f"{name}.csv"
         table.parent.mkdir(parents=True, exist_ok=True)
         write_frames(scorer.frames(), table, lambda frame: None)
@@ -333,7 +333,7 @@ def _name_of(source: str) -> str:
 
 
 def _refuse_other(run: RunFolder, name: str, source: Mapping[str, Any]) -> None:
-    """Refuse a name under which another content was scored."""
+    """Refuse a name under which other content was scored."""
     path = run.external / f"{name}.json"
     if not path.is_file():
         return
@@ -344,13 +344,13 @@ def _refuse_other(run: RunFolder, name: str, source: Mapping[str, Any]) -> None:
     key = "sha256" if source["sha256"] else "input"
     if stored.get(key) != source[key]:
         raise BadInput(
-            f"{path} holds scores of another file ({stored.get('input', 'unknown')}). Give --name OTHER, or "
+            f"{path} has scores of another file ({stored.get('input', 'unknown')}). Give --name OTHER, or "
             "--if-exists replace."
         )
 
 
 def _open_own_data(request: Request, predictor: Predictor) -> bool:
-    """Open the run's own data for baselines and repeats of training graphs; log why if that fails."""
+    """Open the run's data for baselines and to find training graphs; log why if that fails."""
     try:
         open_data(predictor, SameData(request.run, request.options.data_changed))
     except (GraphbenchError, OSError) as error:
@@ -368,7 +368,7 @@ def _external_record(predictor: Predictor, name: str, source: Mapping[str, Any],
 
 
 def _show_external(predictor: Predictor, source: str, result: ExternalResult) -> None:
-    """Print the table, and how many rows it rests on."""
+    """Print the table, and the number of rows behind it."""
     spec = predictor.data.spec
     names = [spec.metric, *(name for name in (*result.scores, *result.undefined) if name != spec.metric)]
     models = {type(predictor.module.architecture).__name__: result.scores} | result.baselines
@@ -386,7 +386,7 @@ def _show_external(predictor: Predictor, source: str, result: ExternalResult) ->
 
 
 def _count_rows(result: Mapping[str, Any], level: str = "graph") -> str:
-    """Say how many rows of a file were scored, and why the others were not.
+    """Describe how many rows of a file were scored, and why the others were not.
 
     Examples:
         >>> _count_rows({"rows": 9, "scored": 6, "unlabelled": 2, "failed": 1, "in_training": 3})

@@ -31,14 +31,14 @@ from graphbench.runs.holding import InUse, claimed
 
 log = logging.getLogger(__name__)
 
-#: The trainings of all calls, which the jobs of a cluster take one of.
+#: The trainings of all calls; each job of a cluster runs one of them.
 _TRAININGS = "trainings.json"
 
 
 def study(arguments: Sequence[str]) -> int:
-    """Train and measure what the four questions lack, and write one page out of all that stands.
+    """Train and measure what the four questions still need, and write one page from all finished results.
 
-    Returns 1 if a training or a measurement failed, else 0.
+    Return 1 if a training or a measurement failed, else 0.
     """
     parser = _parser()
     options, words = parser.parse_known_args(list(arguments))
@@ -46,13 +46,13 @@ def study(arguments: Sequence[str]) -> int:
     if options.only is not None:
         return _run_one(output, options.only)
     if not options.model:
-        raise BadInput("graphbench study needs --model NAME_OR_FILE: a recipe, and overlays of it behind.")
+        raise BadInput("graphbench study needs --model NAME_OR_FILE: a recipe, followed by its overlays.")
     check_range("--jobs", options.jobs, at_least=1, whole=True)
     check_fit_options("study", [*words_of(options.model, ()), *words], parser.names, RESERVED)
     for folder in options.runs:
         if not Path(folder).is_dir():
             raise BadInput(
-                f"--runs {folder}: there is no such folder. Name one that holds runs, such as that of a sweep."
+                f"--runs {folder}: there is no such folder. Name one that contains runs, such as that of a sweep."
             )
     rows = _study(options, words).rows()
     seeds = parse_numbers("--seeds", ",".join(options.seeds))
@@ -83,19 +83,19 @@ def _parser() -> CommandParser:
     parser = CommandParser(
         "study",
         description="Answer the four questions of a graph transformer's reviewer on one page, DIR/study.html (tables "
-        "in study.md): what each part carries (control), what happens with depth, whether the model is better than "
+        "in study.md): what each part contributes (control), how depth matters, whether the model is better than "
         "others of its size (budget), and what a step costs. Nothing is trained twice: runs are found by their "
-        "configuration, in DIR and in --runs. The same command goes on where it was cut off. All other options go to "
+        "configuration, in DIR and in --runs. The same command resumes where it stopped. All other options go to "
         "every `graphbench fit`, such as --trainer.max_epochs 100.",
     )
-    parser.add_argument("--model", nargs="+", default=[], metavar="NAME", help="a recipe or a file, overlays behind it")
+    parser.add_argument("--model", nargs="+", default=[], metavar="NAME", help="a recipe or a file, then its overlays")
     parser.add_argument(
         "--benchmarks",
         nargs="+",
         default=[],
         metavar="NAME",
         help="instead of that of the model: names, 'NAME OPTIONS' such as 'Graphs --data.source mine.pt', or "
-        "configurations, whose data are taken",
+        "configurations, whose data are used",
     )
     parser.add_argument(
         "--questions", nargs="+", choices=QUESTIONS, default=list(QUESTIONS), metavar="NAME",
@@ -114,14 +114,14 @@ def _parser() -> CommandParser:
     )
     parser.add_argument("--seeds", nargs="+", default=["0-2"], metavar="0-4", help="numbers and ranges (default: 0-2)")
     parser.add_argument(
-        "--runs", nargs="+", default=[], metavar="FOLDER", help="finished runs elsewhere that need not be trained anew"
+        "--runs", nargs="+", default=[], metavar="FOLDER", help="finished runs elsewhere that need not be trained again"
     )
-    parser.add_argument("--output", required=True, metavar="DIR", help="folder of the study; the same one goes on")
+    parser.add_argument("--output", required=True, metavar="DIR", help="folder of the study; the same one resumes it")
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="trainings at a time (default: 1)")
     parser.add_argument(
-        "--no-train", action="store_true", help="list what is still to run, write the page of what stands"
+        "--no-train", action="store_true", help="list what is still to run, write the page of what is done"
     )
-    parser.add_argument("--only", type=int, metavar="NUMBER", help="train this one alone; for jobs of a cluster")
+    parser.add_argument("--only", type=int, metavar="NUMBER", help="train only this one; for jobs of a cluster")
     add_options(parser)
     return parser
 
@@ -129,7 +129,7 @@ def _parser() -> CommandParser:
 def _study(options: argparse.Namespace, words: Sequence[str]) -> Study:
     from graphbench.cli.lightning import measure
 
-    for name in ("lightning_fabric", "pytorch_lightning"):  # which speak whenever a model is built
+    for name in ("lightning_fabric", "pytorch_lightning"):  # which log whenever a model is built
         logging.getLogger(name).setLevel(logging.WARNING)
 
     @cache
@@ -150,7 +150,7 @@ def _study(options: argparse.Namespace, words: Sequence[str]) -> Study:
 
 
 def _check_data(plan: Sequence[Planned], output: Path) -> None:
-    """Refuse runs of data that have changed since; those of a benchmark are the same for all of its rows."""
+    """Refuse runs whose data have changed since; a benchmark's data are the same for all of its rows."""
     from graphbench.cli.lightning import build
     from graphbench.cli.same_data import refuse_other_source
 
@@ -159,11 +159,11 @@ def _check_data(plan: Sequence[Planned], output: Path) -> None:
         runs = [RunFolder(one.folder) for one in of_it if RunFolder(one.folder).data.is_file()]
         if runs:
             data = build("study", of_it[0].training.arguments(output)).datamodule
-            refuse_other_source(runs, data, "Restore the data, or name another --output and leave this run out.")
+            refuse_other_source(runs, data, "Restore the data, or name another --output and leave out this run.")
 
 
 def _show(plan: Sequence[Planned], measured: Mapping[Row, Path]) -> None:
-    """List what is still to run, each run once with all rows that it is for, and count it."""
+    """List and count what is still to run, each run once with all rows that need it."""
     rows: dict[Path, list[str]] = {}
     for one in plan:
         if not one.is_finished:
@@ -183,7 +183,7 @@ def _run_one(output: Path, number: int) -> int:
     """Run one of the stored trainings."""
     path = output / _TRAININGS
     if not path.is_file():
-        raise BadInput(f"--only {number}: {output} has no {_TRAININGS}; it is for the jobs of `--launcher submitit`.")
+        raise BadInput(f"--only {number}: {output} has no {_TRAININGS}; it is for jobs of `--launcher submitit`.")
     trainings = load_json(path)
     check_range("--only", number, at_least=0, below=len(trainings), whole=True)
     return 1 if run_all([Training(**trainings[number])], output, logs=False) else 0
@@ -192,7 +192,7 @@ def _run_one(output: Path, number: int) -> int:
 def _launch(
     trainings: Sequence[Training], measured: Mapping[Row, Path], output: Path, cluster: Cluster, given: Sequence[str]
 ) -> list[str]:
-    """Run what is missing as jobs, the last of which writes the page; return which jobs but trainings failed."""
+    """Run what is missing as jobs, the last of which writes the page; return the failed jobs other than trainings."""
     numbers, logs = _store(trainings, output / _TRAININGS), output / "logs"
     units = [
         Unit(
@@ -220,10 +220,10 @@ def _launch(
 
 
 def _store(trainings: Sequence[Training], path: Path) -> list[int]:
-    """Add trainings to the file from which jobs take theirs; returns their numbers, which no later call changes."""
+    """Add trainings to the file that jobs read them from; return their numbers, which no later call changes."""
     given = [{"name": one.name, "seed": one.seed, "configs": one.configs, "options": one.options} for one in trainings]
     given = json.loads(json.dumps(given))
-    with locked(path.with_name(f".{path.name}.lock"), f"Another process writes {path}."):
+    with locked(path.with_name(f".{path.name}.lock"), f"Another process is writing {path}."):
         stored = load_json(path) if path.is_file() else []
         stored += [one for one in given if one not in stored]
         write_text(path, json.dumps(stored, indent=1) + "\n")
@@ -236,7 +236,7 @@ def _profile(row: Row, path: Path) -> tuple[str, ...]:
 
 
 def _measure_costs(measured: Mapping[Row, Path], output: Path) -> list[str]:
-    """Measure steps one after the other, and return what failed or is left to another process."""
+    """Measure steps one after another, and return what failed or is left to another process."""
     failed = []
     for row, path in measured.items():
         if path.is_file():
@@ -260,7 +260,7 @@ def _write(
     trainings: Sequence[Training],
     output: Path,
 ) -> dict[str, str]:
-    """Write the page; returns the reasons why trainings have no score."""
+    """Write the page; return the reasons why trainings have no score."""
     from graphbench.report.study import Answer, Line, write_study
 
     reasons = {failure.name: failure.reason for failure in failures_of(trainings, output)}

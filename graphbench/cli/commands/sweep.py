@@ -33,21 +33,21 @@ log = logging.getLogger(__name__)
 RESPLITS = ("random", "stratified", "scaffold", "scaffold_balanced", "butina", "leader", "maxmin")
 #: Options of `fit` that the sweep sets itself -> the reason.
 RESERVED = {
-    "--run": "its runs lie in --output",
-    "--resume": "the same command goes on where it was cut off",
+    "--run": "its runs are in --output",
+    "--resume": "the same command resumes where it was interrupted",
     "--if-exists": "existing runs are always continued",
-    "--checkpoint": "every run goes on from its last checkpoint",
+    "--checkpoint": "every run resumes from its last checkpoint",
     "--seed_everything": "--seeds names the seeds",
     "--slurm": "--launcher submitit submits the jobs itself",
 }
-#: Options in which runs of one variant may differ.
+#: Options that may differ between runs of one variant.
 _REPLICATES = ("seed_everything", "data.fold", "data.split_seed", "expected")
 
 
 def sweep(arguments: Sequence[str]) -> int:
     """Train and test models x variations x seeds x folds, then write the report over all of them.
 
-    Returns 1 if a training failed, else 0.
+    Return 1 if a training failed, else 0.
     """
     parser = _parser()
     options, words = parser.parse_known_args(list(arguments))
@@ -58,14 +58,14 @@ def sweep(arguments: Sequence[str]) -> int:
             check_fit_options("sweep", ["--config", config, *data, *words], parser.names, RESERVED)
     check_set_once(words, _setters(options, plan))
     if cluster is not None and options.jobs != 1:
-        raise BadInput(f"--jobs {options.jobs} is for trainings here: with --launcher say --launcher.at_once.")
+        raise BadInput(f"--jobs {options.jobs} is for local trainings: with --launcher use --launcher.at_once.")
     if options.control:
         plan = _control(plan)
     trainings = plan.trainings()
     if options.only is not None:
         check_range("--only", options.only, at_least=0, below=len(trainings), whole=True)
         trainings = [trainings[options.only]]
-    # Only now, since folds of a benchmark are known once it is built: of `--only` that of this one training.
+    # Only now, since a benchmark's folds are known once it is built; with `--only`, build only that training's.
     plan = _with_folds(plan, options, {variant.name: variant for variant, _ in trainings}, output)
     names = {training.name for _, training in trainings}
     trainings = [
@@ -75,7 +75,7 @@ def sweep(arguments: Sequence[str]) -> int:
     ]
     _check(plan, trainings, output, train=not options.no_train)
     chosen = [training for _, training in trainings]
-    # Jobs of one training each would overwrite the plan of all.
+    # Jobs with one training each would overwrite the plan of all.
     if options.only is None:
         write_plan(output, [(training.folder(output).name, [training.folder(output)]) for training in chosen])
     launched = cluster is not None and not all(training.is_finished(output) for training in chosen)
@@ -86,10 +86,10 @@ def sweep(arguments: Sequence[str]) -> int:
         failures = run_all(chosen, output, options.jobs, logs=options.only is None)
     if options.only is None and not launched:
         write_settled(lambda: [one.is_finished(output) for one in chosen], lambda: _report(chosen, output))
-    if options.only is not None:  # the last line of the job's log is that of the training
+    if options.only is not None:  # the training's line is the last one of the job's log
         return 1 if failures else 0
     if failures:
-        again = "--no-train leaves them so" if options.no_train else "the same command tries them again"
+        again = "--no-train skips them" if options.no_train else "the same command tries them again"
         log.error("%d of %d trainings are not finished; %s:", len(failures), len(chosen), again)
     for failure in failures:
         log.error("  %s: %s", failure.name, failure.reason)
@@ -100,8 +100,8 @@ def _parser() -> CommandParser:
     parser = CommandParser(
         "sweep",
         description="Train and test every model with every seed and fold, and compare them in DIR/report.html, "
-        "table.md, table.csv and table.tex. What is finished is skipped and what was cut off goes on; one that fails "
-        "does not stop the others. All other options go to `graphbench fit`.",
+        "table.md, table.csv and table.tex. Finished runs are skipped and interrupted ones resume; a failed one "
+        "does not stop the others. All other options are passed to `graphbench fit`.",
     )
     parser.add_argument("--config", action="append", default=[], metavar="NAME", help="a model; give one or several")
     parser.add_argument(
@@ -109,34 +109,30 @@ def _parser() -> CommandParser:
         action="append",
         default=[],
         metavar="'NAME OPTIONS'",
-        help="every model on each of these, instead of those of the configurations: 'Graphs --data.source mine.pt'",
+        help="every model on each of these, not on those of the configurations: 'Graphs --data.source mine.pt'",
     )
     parser.add_argument("--seeds", default="0", metavar="0-4", help="seeds: numbers and ranges (default: 0)")
-    parser.add_argument(
-        "--folds", type=int, metavar="K", help="K splits of data of your own, each tested once; CSL has 5"
-    )
-    parser.add_argument("--split-seeds", metavar="0-4", help="repeat the split of data of your own with these seeds")
-    parser.add_argument("--resplit", choices=RESPLITS, help="leave the split that the file has, and split this way")
+    parser.add_argument("--folds", type=int, metavar="K", help="K splits of your own data, each tested once; CSL has 5")
+    parser.add_argument("--split-seeds", metavar="0-4", help="repeat the split of your own data with these seeds")
+    parser.add_argument("--resplit", choices=RESPLITS, help="ignore the split in the file, and split this way")
     parser.add_argument(
         "--vary", action="append", default=[], metavar="OPTION=A,B", help="every model with each of these values"
     )
     parser.add_argument(
         "--control",
         action="store_true",
-        help="each model in four rows of equal size: message passing alone, with encodings, with attention, and fused",
+        help="each model in four rows of equal size: only message passing, with encodings, with attention, and fused",
     )
-    parser.add_argument("--output", required=True, metavar="DIR", help="folder of the sweep; the same one goes on")
+    parser.add_argument("--output", required=True, metavar="DIR", help="folder of the sweep; the same one resumes it")
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="trainings at a time (default: 1)")
-    parser.add_argument(
-        "--only", type=int, metavar="NUMBER", help="train this one alone, from 0; for jobs of a cluster"
-    )
-    parser.add_argument("--no-train", action="store_true", help="write the report over what there is")
+    parser.add_argument("--only", type=int, metavar="NUMBER", help="train only this one, from 0; for jobs of a cluster")
+    parser.add_argument("--no-train", action="store_true", help="write the report from finished runs")
     add_options(parser)
     return parser
 
 
 def _plan(options: argparse.Namespace, words: Sequence[str]) -> Sweep:
-    """Return the trainings that a command line asks for."""
+    """Return the trainings that a command line requests."""
     if not options.config:
         raise BadInput("graphbench sweep needs --config NAME_OR_FILE, once for every model.")
     check_range("--jobs", options.jobs, at_least=1, whole=True)
@@ -176,7 +172,7 @@ def _control(plan: Sweep) -> Sweep:
     from graphbench.cli.lightning import measure
 
     if plan.variations:
-        raise BadInput("--control and --vary do not go together: the sizes of a control are those of one model.")
+        raise BadInput("--control and --vary exclude each other: the sizes of a control are those of one model.")
     (data, _), *_ = benchmark_options(plan.benchmarks)
     sized: dict[str, Sequence[str]] = {}
     for config in plan.configs:
@@ -193,12 +189,12 @@ def _resplit(options: argparse.Namespace) -> list[str]:
 
 
 def _with_folds(plan: Sweep, options: argparse.Namespace, variants: Mapping[str, Variant], output: Path) -> Sweep:
-    """Add the options by which each model's benchmark takes its folds."""
+    """Add the options that select the folds of each model's benchmark."""
     if options.folds is None and options.resplit is None and not plan.split_seeds:
         return plan
     from graphbench.cli.lightning import build
 
-    # Without --resplit first: data with a fixed split would refuse its options as unknown ones.
+    # Without --resplit first: data with a fixed split would report its options as unknown.
     bare = replace(plan, options=plan.options[: len(plan.options) - len(_resplit(options))])
     folds = {}
     for name, variant in variants.items():
@@ -214,7 +210,7 @@ def _with_folds(plan: Sweep, options: argparse.Namespace, variants: Mapping[str,
 
 
 def _check(plan: Sweep, trainings: Sequence[tuple[Variant, Training]], output: Path, train: bool) -> None:
-    """Build every model once, and compare its options and data with its runs, and, to train some, with each other."""
+    """Build every model once, and compare its options and data with its runs, and before training with each other."""
     from graphbench.cli.lightning import build
     from graphbench.cli.same_data import refuse_other_source
 
@@ -225,7 +221,7 @@ def _check(plan: Sweep, trainings: Sequence[tuple[Variant, Training]], output: P
         words = plan.training(variant, plan.seeds[0], suffix, replicate).arguments(output)
         cli = build("sweep", words)
         if variant.name in missing:
-            cli.datamodule.check_source()  # else every training would find a misspelt column by itself
+            cli.datamodule.check_source()  # else every training would report a misspelt column
         resolved[variant.name] = cli.settings()
         runs = [RunFolder(training.folder(output)) for other, training in trainings if other.name == variant.name]
         refuse_other_source(runs, cli.datamodule, "Restore the data, or name another --output.")
@@ -234,7 +230,7 @@ def _check(plan: Sweep, trainings: Sequence[tuple[Variant, Training]], output: P
 
 
 def _check_split(data: Any, options: argparse.Namespace) -> None:
-    """Refuse other splits of data with a fixed one."""
+    """Refuse to change the split of data with a fixed one."""
     needed = {"--split-seeds": (options.split_seeds, "split_seed"), "--resplit": (options.resplit, "split")}
     parameters = inspect.signature(type(data).__init__).parameters
     for option, (value, parameter) in needed.items():
@@ -252,7 +248,7 @@ def _check_unchanged(run: RunFolder, resolved: Mapping[str, Any]) -> None:
     try:
         stored = load_yaml(run.config.read_text(encoding="utf-8")) or {}
     except (OSError, yaml.YAMLError) as error:
-        raise BadInput(f"{run.config} cannot be read: {error}. Remove {run.path} to train it anew.") from error
+        raise BadInput(f"{run.config} cannot be read: {error}. Remove {run.path} to train it again.") from error
     changes = [one for one in differing(stored, resolved) if not one.option.startswith(_REPLICATES)]
     if changes:
         raise BadInput(
@@ -262,7 +258,7 @@ def _check_unchanged(run: RunFolder, resolved: Mapping[str, Any]) -> None:
 
 
 def _launch(trainings: Sequence[Training], output: Path, cluster: Cluster, arguments: Sequence[str]) -> bool:
-    """Run the missing trainings as jobs, the last of which writes the report; return whether it did."""
+    """Run the missing trainings as jobs, the last of which writes the report; return whether it was written."""
     words = ("sweep", *CommandLine.parse(arguments).without("--launcher", "--jobs").words)
     logs = output / "logs"
     units = [

@@ -30,23 +30,23 @@ from graphbench.runs import RunFolder
 
 log = logging.getLogger(__name__)
 
-#: Options of data that decide which rows there are, and which of them validate.
+#: Options of data that decide which rows exist, and which of them are for validation.
 _OF_ROWS = (
     "challenge", "file", "fold", "folds", "fractions", "num_folds", "source", "split", "split_column", "split_seed",
     "target", "test_file", "test_source", "val_source",
 )  # fmt: skip
 #: Options of `fit` that the study sets itself -> the reason.
 _RESERVED = {
-    "--resume": "the same command goes on where it was cut off",
+    "--resume": "the same command resumes where it was interrupted",
     "--if-exists": "existing runs are always continued",
-    "--checkpoint": "every trial goes on from its last checkpoint",
+    "--checkpoint": "every trial resumes from its last checkpoint",
 }
 
 
 def tune(arguments: Sequence[str]) -> int:
     """Run trials until the study has `--trials`, and write the best as `best.yaml`.
 
-    Returns 1 if no trial has finished, else 0.
+    Return 1 if no trial has finished, else 0.
     """
     parser = _parser()
     options, words = parser.parse_known_args(list(arguments))
@@ -63,7 +63,7 @@ def tune(arguments: Sequence[str]) -> int:
 
     cli = build("tune", words)
     if not any(folder.glob("trials/*")):
-        cli.datamodule.check_source()  # else every trial of a new study would find a misspelt column by itself
+        cli.datamodule.check_source()  # else every trial of a new study would report a misspelt column
     base = cli.settings()
     _check_devices(base["trainer"])
     _check_space(options.space, space, words)
@@ -79,10 +79,10 @@ def tune(arguments: Sequence[str]) -> int:
         storage=options.storage,
         data=source_of(cli.datamodule),
     )
-    del cli  # its model would stay in memory beside that of each trial
+    del cli  # its model would stay in memory during all trials
     write_trials(folder, options.trials)
     if cluster is not None:
-        study.close()  # this process watches, and takes no trial
+        study.close()  # this process only watches
         return _launch(folder, cluster, workers, arguments)
     try:
         while (begun := study.next(options.trials)) is not None:
@@ -94,16 +94,16 @@ def tune(arguments: Sequence[str]) -> int:
 
 
 def _launch(folder: Path, cluster: Cluster, workers: int, arguments: Sequence[str]) -> int:
-    """Run workers of the study as jobs; the last one that ends writes the best configuration.
+    """Run workers of the study as jobs; the last one to finish writes the best configuration.
 
-    Returns 1 if a worker has failed, or there is none, else 0.
+    Return 1 if a worker has failed or there is no best configuration, else 0.
     """
     words = ("tune", *CommandLine.parse(arguments).without("--launcher").words)
     names = [f"worker-{number}" for number in range(1, workers + 1)]
     units = [Unit(name, words, folder / "logs" / f"{name}.log") for name in names]
     failed = launch([units], cluster, folder, describe=lambda: summarize(read_status(folder)))
-    for unit in failed:  # its trial is lost, and an earlier best.yaml may be there
-        log.error("%s has failed: see %s. The same command goes on.", unit.name, unit.log)
+    for unit in failed:  # its trial is lost, and an earlier best.yaml may exist
+        log.error("%s has failed: see %s. The same command resumes.", unit.name, unit.log)
     if (folder / "best.yaml").is_file():
         log.info("Best configuration: %s", folder / "best.yaml")
     else:
@@ -116,8 +116,8 @@ def _parser() -> CommandParser:
     parser = CommandParser(
         "tune",
         description="Try options of a fit and keep the best by validation score. DIR gets study.journal, a folder for "
-        "each trial, best.yaml for `graphbench fit --config`, trials.csv and report.html. The same command goes on "
-        "where it was cut off, and may run several times at once, also on other machines that see DIR. All other "
+        "each trial, best.yaml for `graphbench fit --config`, trials.csv and report.html. The same command resumes "
+        "where it stopped, and may run several times at once, also on other machines that see DIR. All other "
         "options, --config first, go to `graphbench fit`.",
     )
     parser.add_argument("--space", required=True, metavar="FILE", help="YAML: OPTION: {values: [...]} or {low:, high:}")
@@ -128,14 +128,14 @@ def _parser() -> CommandParser:
     )
     parser.add_argument(
         "--pruning", choices=("median", "none"), default="median",
-        help="end trials whose validation score is below the median of others in the same epoch (default), or none",
+        help="stop trials whose validation score is below the median of others in the same epoch (default), or none",
     )  # fmt: skip
     add_options(parser)
     return parser
 
 
 def _check_devices(trainer: dict[str, Any]) -> None:
-    """Refuse several devices per trial: each of their processes would start the study."""
+    """Refuse several devices per trial: each of their processes would start a study."""
     for name, alone in (("devices", ("auto", 1, "1", [0])), ("num_nodes", (1,))):
         if trainer[name] not in alone:
             raise BadInput(
@@ -150,7 +150,7 @@ def _check_space(file: str, space: Space, words: Sequence[str]) -> None:
 
     if chosen := [option for option in space if option.startswith("data.") and option.rpartition(".")[2] in _OF_ROWS]:
         raise BadInput(
-            f"--space {file}: {chosen[0]} decides which rows are scored, so the best trial would be that of the "
+            f"--space {file}: {chosen[0]} decides which rows are scored, so the best trial would be the one with the "
             "easiest rows. Set it once for the study; `graphbench sweep --split-seeds` or `--folds` repeats the best "
             "options."
         )
@@ -166,17 +166,17 @@ def _check_space(file: str, space: Space, words: Sequence[str]) -> None:
 
 
 def _run(study: Study, begun: Begun, words: Sequence[str]) -> None:
-    """Run one trial; its errors are recorded and end no other."""
+    """Run one trial; its errors are recorded and do not stop other trials."""
     from graphbench.cli.commands.fit import fit
     from graphbench.experiments.tuning.pruning import PruneTrial
 
     run = begun.run
-    # Of the space alone: a study that was sent may have other ones, and a command line may name any code.
+    # Only those of the space: a study that someone sent may have others, and a command line may name any code.
     chosen = written({option: begun.trial.params[option] for option in study.space})
     shown = ", ".join(word.removeprefix("--") for word in chosen)
     log.info("Trial %d: %s", begun.number, shown)
     problem, code = "", 0
-    if not begun.pruned and "val" not in run.read_results():  # else it was killed before the study recorded it
+    if not begun.pruned and "val" not in run.read_results():  # else it was killed before the study recorded its result
         if run.resumable is not None:
             options = ["--resume", str(run.path)]
         else:
@@ -184,14 +184,14 @@ def _run(study: Study, begun: Begun, words: Sequence[str]) -> None:
         try:
             code = fit(options, callbacks=[PruneTrial(begun.trial, study.metric)])
         except Exception as error:  # out of memory, a layer that does not take a size, ...
-            if no_room(error):  # whatever the options: the trial goes on once there is room
-                log.warning("Trial %d waits: give the same command again once there is room.", begun.number)
+            if no_room(error):  # regardless of the options: the trial resumes once there is room
+                log.warning("Trial %d waits: run the same command again once there is room.", begun.number)
                 raise
             log.debug("trial %d", begun.number, exc_info=True)
             is_said = isinstance(error, GraphbenchError)
             problem = str(error) if is_said else f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
     if code > 128:
-        log.warning("Trial %d waits: give the same command again to go on.", begun.number)
+        log.warning("Trial %d waits: run the same command again to continue.", begun.number)
         raise Stopped(code - 128)
     score = None if problem else run.read_results().get("val", {}).get(study.metric)
     study.finish(begun, score, problem)
@@ -203,14 +203,14 @@ def _outcome(study: Study, begun: Begun, score: float | None, problem: str) -> s
     if begun.pruned:
         return f"pruned after epoch {begun.trial.user_attrs['pruned_in_epoch'] + 1}"
     if problem or score is None:
-        return f"failed: {problem or study.metric + ' is no number'}"
+        return f"failed: {problem or study.metric + ' is not a number'}"
     best = study.best()
     assert best is not None
     return f"{study.metric} {score:.4f}; best so far: trial {best.number}, {best.value:.4f}"
 
 
 def _write(study: Study, base: dict[str, Any]) -> int:
-    """Write the best configuration, the table of trials and the report; returns the exit code."""
+    """Write the best configuration, the table of trials and the report; return the exit code."""
     from graphbench.report import write_tuning
     from graphbench.report.tuning import Attempt, Tuning
 
@@ -240,7 +240,7 @@ def _write(study: Study, base: dict[str, Any]) -> int:
     run = RunFolder(study.folder / "trials" / str(best.number))
     content = load_yaml(run.config.read_text(encoding="utf-8"))
     content.pop("expected", None)  # of the recipe, which the options alter
-    # A trial ran on one device; whoever trains the best one may have several.
+    # A trial ran on one device; the best one may be trained on several.
     content["trainer"]["devices"] = base["trainer"]["devices"]
     head = f"# Trial {best.number} of {len(attempts)}: {study.metric} {best.value}\n"
     tuning = Tuning(study.metric, study.maximize, attempts, best.number, study.importances())

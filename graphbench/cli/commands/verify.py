@@ -1,4 +1,4 @@
-"""`graphbench verify`: check a run that somebody sent, and add it to the tables of all models at one equal budget."""
+"""`graphbench verify`: check a run that someone sent, and add it to the equal-budget tables of all models."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ from graphbench.runs import RunFolder, trust
 from graphbench.runs.differences import differing
 
 log = logging.getLogger(__name__)
-#: Text that stays as it is in Markdown and HTML.
+#: Text that is unchanged in Markdown and HTML.
 _PLAIN = r"[^<>|`\[\]*\n\r]{0,300}"
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Check a run; with `--records` add it to the table that it belongs to.
+    """Check a run; with `--records`, add it to its table.
 
-    Returns 1 if a check fails, and then nothing is added, else 0.
+    Return 1 if a check fails, in which case nothing is added, else 0.
     """
     parser = CommandParser(
         "verify",
-        description="Check a run that somebody sent: its configuration builds and names registered classes alone, the "
-        "parameters agree, a training step runs, and its predictions give the scores that it claims, on targets that "
-        "are read anew. With --records, a run of `--config equal-budget/NAME` is added to the table of all models.",
+        description="Check a run that someone sent: its configuration builds and names only registered classes, the "
+        "parameters agree, a training step runs, and its predictions give the claimed scores on targets that "
+        "are read again. With --records, a run of `--config equal-budget/NAME` is added to the table of all models.",
     )
     parser.add_argument(
         "record",
@@ -59,7 +59,7 @@ def run(arguments: Sequence[str]) -> int:
         "--records", metavar="FOLDER", help="folder of the tables' records, such as experiments/records"
     )
     parser.add_argument("--by", metavar="PERSON", help="who ran it, for the page of results")
-    parser.add_argument("--name", help="row of the table; by default the class of the model, and what tells it apart")
+    parser.add_argument("--name", help="row of the table; by default the class of the model, and what distinguishes it")
     options = parser.parse_args(arguments)
     if options.records is not None and not Path(options.records).is_dir():
         raise BadInput(f"--records {options.records}: there is no such folder.")
@@ -70,9 +70,9 @@ def run(arguments: Sequence[str]) -> int:
         if text is not None and (not re.fullmatch(_PLAIN, text) or not text.strip()):
             raise BadInput(f"--{option} {text!r}: expected a line of at most 300 letters without < > | ` [ ] or *.")
     folder = RunFolder.existing(options.record)
-    # Nothing foreign is imported from here on, neither by the checks nor to find the table.
+    # From here on, neither the checks nor the search for the table import foreign code.
     trust.restrict_to(trust.Policy.of(folder.config, remembered=False))
-    pl.seed_everything(0, verbose=False)  # so that the training step has the same loss again
+    pl.seed_everything(0, verbose=False)  # so that the training step repeats its loss
     if not _show(verify(folder)):
         return 1
     if options.records is None:
@@ -89,7 +89,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _show(checks: Any) -> bool:
-    """Print checks as they come; returns whether all hold."""
+    """Print checks as they finish; return whether all hold."""
     holds = True
     for one in checks:
         print(visible(f"{'holds' if one.holds else 'FAILS':6} {one.name}: {one.text}"), flush=True)
@@ -98,7 +98,7 @@ def _show(checks: Any) -> bool:
 
 
 def _table_of(folder: RunFolder, content: Mapping[str, Any]) -> tuple[Configuration, list[str]]:
-    """Find the table on whose benchmark a run is, and describe how its configuration leaves the table's budget."""
+    """Find the table of a run's benchmark, and describe how its configuration departs from the table's budget."""
     tables = {name: each[0] for name, each in configurations().items() if name.startswith(PREFIX)}
     benchmark = class_name(content["data"])
     matching = [one for one in tables.values() if facts(one).benchmark == benchmark]
@@ -118,7 +118,7 @@ def _table_of(folder: RunFolder, content: Mapping[str, Any]) -> tuple[Configurat
 
 
 def _record(folder: RunFolder, content: Mapping[str, Any], table: Configuration, by: str, name: str | None) -> Record:
-    """Make the record of a run that has passed all checks, of its configuration."""
+    """Create the record of a run that has passed all checks, from its configuration."""
     model, given = class_name(content["model"]["architecture"]), _given(content)
     default = inspect.signature(registry.load("architectures", model).__init__).parameters
     changed = {option: value for option, value in given.items() if value != default[option].default}
@@ -141,9 +141,9 @@ def _record(folder: RunFolder, content: Mapping[str, Any], table: Configuration,
         raise CorruptData(f"{folder.path} does not say how it was made ({type(error).__name__}: {error}).") from error
     for name, value in record.as_dict().items():
         if isinstance(value, str) and name != "note" and not re.fullmatch(_PLAIN, value):
-            raise CorruptData(f"{folder.path}: {name} is {value!r}, which is no line of text for a page.")
+            raise CorruptData(f"{folder.path}: {name} is {value!r}, not a line of text for a page.")
     if odd := [word for word in record.options if re.search(r"[<>|`\n\r]", word)]:
-        raise CorruptData(f"{folder.path}: {odd[0]!r} is no option for a page.")
+        raise CorruptData(f"{folder.path}: {odd[0]!r} is not an option for a page.")
     return Record.parse(record.as_dict(), str(folder.path))
 
 

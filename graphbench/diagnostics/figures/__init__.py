@@ -1,1 +1,1 @@
-"""Figures of graphs and of attention, drawn from arrays; nothing here watches or measures."""
+"""Figures of graphs and attention, drawn from arrays; nothing here records or measures."""

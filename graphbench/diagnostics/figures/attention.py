@@ -17,22 +17,22 @@ from matplotlib.ticker import FixedLocator, MaxNLocator
 from graphbench.diagnostics.figures.graphs import GraphDrawing, painted
 from graphbench.diagnostics.maps import AttentionMap
 
-#: ColorBrewer's YlOrBr, which every colour vision orders by lightness, from white (zero) to a brown on which black
-#: letters can still be read.
+#: ColorBrewer's YlOrBr, ordered by lightness for any colour vision, from white (zero) to a brown on which black letters
+#: are still readable.
 _COLOURS: Colormap = LinearSegmentedColormap.from_list(
     "attention", ["white", *mpl.colormaps["YlOrBr"](np.linspace(0.08, 0.72, 15))]
 )
 _PANEL = 1.75
-#: A graph with more tokens than this has numbers on some ticks only.
+#: A graph with more tokens than this has numbers only on some ticks.
 _MAX_LABELS = 20
 _SETTINGS: dict[Any, Any] = {"font.family": "DejaVu Sans", "font.size": 7.5, "axes.linewidth": 0.5}
 
 
 def matrix_figure(maps: Sequence[AttentionMap], labels: Sequence[str], title: str) -> Figure:
-    """Matrices of all layers and heads of one graph on one scale.
+    """Draw the matrices of all layers and heads of one graph on one scale.
 
-    Above each stand the mean entropy of its rows in nats, the share of exact zeros and the mean row sum. Maps have
-    equally many heads each; nodes are called by their labels, extra tokens +0, +1, ...
+    Above each are the mean entropy of its rows in nats, the share of exact zeros and the mean row sum. All maps have
+    the same number of heads; nodes are named by their labels, extra tokens +0, +1, ...
     """
     scale = _scale(torch.stack([layer.weights.max() for layer in maps]))
     with mpl.rc_context(_SETTINGS):
@@ -46,15 +46,15 @@ def matrix_figure(maps: Sequence[AttentionMap], labels: Sequence[str], title: st
                     fontsize=6.5, pad=3,
                 )  # fmt: skip
                 _label_tokens(axes, labels, layer.weights.shape[-1], below=place == len(maps) - 1, beside=number == 0)
-        _colour_bar(figure, panels, scale, "attention weight (row asks, column is looked at)")
+        _colour_bar(figure, panels, scale, "attention weight (row: query, column: key)")
     return figure
 
 
 def drawing_figure(maps: Sequence[AttentionMap], drawing: GraphDrawing, title: str) -> Figure:
     """Draw the graph once per layer and head, nodes and lines coloured by attention.
 
-    A node has the colour of the attention that it receives, mean over all nodes that ask; a line that of the mean
-    weight between its ends in both directions.
+    A node's colour is the attention that it receives, averaged over all querying nodes; a line's is the mean weight
+    between its ends in both directions.
     """
     of_nodes, of_lines = [layer.received for layer in maps], [layer.between(drawing.pairs) for layer in maps]
     node_scale = _scale(torch.cat([values.flatten() for values in of_nodes]))
@@ -75,7 +75,7 @@ def drawing_figure(maps: Sequence[AttentionMap], drawing: GraphDrawing, title: s
 
 
 def _panels(maps: Sequence[AttentionMap], title: str, height: float) -> tuple[Figure, np.ndarray]:
-    """Make a figure and its axes `[layers, heads]`, with layers and heads named along the border."""
+    """Create a figure and its axes `[layers, heads]`, with layers and heads named along the border."""
     rows, columns = len(maps), len(maps[0].heads)
     size = (max(columns * _PANEL + 1.4, 4.4), max(rows * height + 0.8, 2.6))
     figure = Figure(figsize=size, dpi=110, layout="constrained")
@@ -89,7 +89,7 @@ def _panels(maps: Sequence[AttentionMap], title: str, height: float) -> tuple[Fi
 
 
 def _label_tokens(axes: Axes, labels: Sequence[str], size: int, below: bool, beside: bool) -> None:
-    """Names of tokens at the border of the figure, and ticks alone elsewhere."""
+    """Name tokens at the border of the figure, and draw only ticks elsewhere."""
     names = [*labels, *(f"+{extra}" for extra in range(size - len(labels)))]
     places = list(range(size)) if size <= _MAX_LABELS else MaxNLocator(8, integer=True).tick_values(0, size - 1)
     shown = [int(place) for place in places if 0 <= place < size]
@@ -101,7 +101,7 @@ def _label_tokens(axes: Axes, labels: Sequence[str], size: int, below: bool, bes
 
 
 def _scale(values: torch.Tensor) -> PowerNorm:
-    """From 0 to the largest value; the square root leaves small weights visible beside large ones."""
+    """Scale from 0 to the largest value; the square root keeps small weights visible next to large ones."""
     largest = float(values.max()) if values.numel() else 0.0
     return PowerNorm(0.5, vmin=0.0, vmax=largest if largest > 0 else 1.0)
 

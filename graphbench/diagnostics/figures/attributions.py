@@ -12,8 +12,8 @@ from torch import Tensor
 
 from graphbench.diagnostics.figures.graphs import GraphDrawing, painted
 
-#: ColorBrewer's PuOr, whose two sides every colour vision tells apart: purple takes away, orange adds. Its ends are
-#: left out, so that black letters can be read on it.
+#: ColorBrewer's PuOr, whose two sides are distinguishable with any colour vision: purple subtracts, orange adds. Its
+#: ends are omitted, so that black letters remain readable.
 _COLOURS: Colormap = LinearSegmentedColormap.from_list(
     "attribution", [mpl.colormaps["PuOr_r"](place) for place in (0.22, 0.36, 0.5, 0.66, 0.8)]
 )
@@ -24,10 +24,10 @@ _WIDTH = 4.6
 def attribution_figure(
     drawing: GraphDrawing, nodes: Tensor, lines: Tensor | None, title: str, unit: str, method: str
 ) -> Figure:
-    """One graph with its nodes and lines in the colours of their attributions, on one scale around zero.
+    """Draw a graph with its nodes and lines coloured by attribution, on one scale around zero.
 
-    The scale ends at the largest absolute value on both sides, so that zero is its pale middle whatever the signs are.
-    `nodes [num_nodes]` and `lines`, one for each of `drawing.pairs` or None, are attributions in `unit`.
+    The scale ends at the largest absolute value on both sides, so that zero is its pale middle for any signs. `nodes
+    [num_nodes]` and `lines`, one for each of `drawing.pairs` or None, are attributions in `unit`.
     """
     largest = max(float(values.abs().max()) for values in (nodes, lines) if values is not None and values.numel())
     scale = Normalize(-largest or -1.0, largest or 1.0)

@@ -1,7 +1,7 @@
-"""Graphs on paper: where nodes lie, and nodes and edges painted in given colours.
+"""Draw graphs: positions of nodes, and nodes and edges painted in given colours.
 
-Molecules are drawn by RDKit, other graphs as discs and lines at their own coordinates or at those that keep distances
-along the graph.
+Molecules are drawn by RDKit, other graphs as discs and lines at their own coordinates or at positions that preserve
+graph distances.
 """
 
 from __future__ import annotations
@@ -35,25 +35,25 @@ _ASPECTS = (0.35, 1.2)
 
 
 def painted(values: Tensor, scale: Normalize, colours: Colormap) -> list[Colour]:
-    """Give each of some values `[n]` its colour on a scale."""
+    """Map values `[n]` to colours on a scale."""
     return [tuple(map(float, colour[:3])) for colour in colours(scale(values.numpy()))]  # type: ignore[misc]
 
 
 def undirected_pairs(edge_index: Tensor) -> Tensor:
-    """Every connected pair once, without loops `[2, pairs]`, lower number first."""
+    """Return every connected pair once, without loops `[2, pairs]`, lower number first."""
     ordered = edge_index.sort(0).values
     return ordered[:, ordered[0] != ordered[1]].unique(dim=1)
 
 
 @dataclass(frozen=True)
 class MoleculeDrawing:
-    """A molecule as RDKit depicts it; the colours lie behind atoms and bonds."""
+    """A molecule as RDKit depicts it, with colours behind atoms and bonds."""
 
-    molecule: Chem.Mol  # with the atoms in the order of the nodes, and positions in the plane
+    molecule: Chem.Mol  # with atoms in node order, and positions in the plane
 
     @classmethod
     def of(cls, smiles: str, edge_index: Tensor, num_nodes: int) -> MoleculeDrawing | None:
-        """Draw a SMILES, or None where its atoms and bonds are not the nodes and edges of the graph."""
+        """Draw a SMILES; None if its atoms and bonds are not the nodes and edges of the graph."""
         rdkit_drawing()
         with rdBase.BlockLogs():
             molecule = Chem.MolFromSmiles(smiles)
@@ -108,7 +108,7 @@ class PlainDrawing:
 
     @classmethod
     def of(cls, edge_index: Tensor, num_nodes: int, coordinates: Tensor | None = None) -> PlainDrawing:
-        """Draw a graph, at the first two of its coordinates `[n, >= 2]` where it has some."""
+        """Draw a graph, at the first two of its coordinates `[n, >= 2]` if it has any."""
         pairs = undirected_pairs(edge_index)
         if coordinates is not None and coordinates.shape[1] >= 2:
             return cls(coordinates[:, :2].double().numpy(), pairs)
@@ -143,17 +143,17 @@ GraphDrawing = MoleculeDrawing | PlainDrawing
 
 
 def _aspect(positions: np.ndarray, margin: float) -> float:
-    """Height over width of the box around positions `[n, 2]`, within what a panel can show."""
+    """Return height over width of the box around positions `[n, 2]`, limited to what a panel can show."""
     extent = np.ptp(positions, axis=0) + margin if len(positions) > 1 else np.ones(2)
     return float(np.clip(extent[1] / max(extent[0], 1e-9), *_ASPECTS))
 
 
 def distance_layout(pairs: Tensor, num_nodes: int, steps: int = 100) -> np.ndarray:
-    """Positions in the plane whose distances come near those along the graph, float64 `[n, 2]`; no random numbers.
+    """Return positions in the plane that approximate graph distances, float64 `[n, 2]`, without random numbers.
 
     Classical scaling in several variants, then majorisation of the stress `sum_{i<j} (|x_i - x_j| - d_ij)^2 / d_ij^2`
-    (Gansner, Koren & North, "Graph drawing by stress majorization", 2004), and the one of least stress. Parts that are
-    not connected lie beside each other. Connected nodes are `pairs [2, pairs]`.
+    (Gansner, Koren & North, "Graph drawing by stress majorization", 2004), keeping the result with the least stress.
+    Disconnected parts are placed side by side. Connected nodes are `pairs [2, pairs]`.
     """
     if num_nodes < 2:
         return np.zeros((num_nodes, 2))
@@ -161,25 +161,25 @@ def distance_layout(pairs: Tensor, num_nodes: int, steps: int = 100) -> np.ndarr
     adjacency = csr_matrix((np.ones(len(ends[0])), (ends[0], ends[1])), shape=(num_nodes, num_nodes))
     distance = shortest_path(adjacency, directed=False, unweighted=True)
     finite = np.isfinite(distance)
-    # Parts that are not connected lie two edges beyond the longest path.
+    # Disconnected parts are two edges beyond the longest path.
     distance = np.where(finite, distance, distance[finite].max() + 2.0)
     centre = np.eye(num_nodes) - 1.0 / num_nodes
     values, vectors = np.linalg.eigh(-0.5 * centre @ distance**2 @ centre)
     scaled = vectors * np.sqrt(values.clip(min=0.0))
     angle = 2.4 * np.arange(num_nodes)
-    spiral = np.stack((np.cos(angle), np.sin(angle)), 1)  # unlike for every node, so that it tells twins apart
+    spiral = np.stack((np.cos(angle), np.sin(angle)), 1)  # different for every node, which separates twins
     starts = [(second, shift) for second in (2, min(3, num_nodes)) for shift in (0.1, 0.5, 1.5)]
     layouts = [_majorise(scaled[:, [-1, -second]] + shift * spiral, distance, steps) for second, shift in starts]
     return min(layouts, key=lambda result: result[0])[1]
 
 
 def _majorise(positions: np.ndarray, distance: np.ndarray, steps: int) -> tuple[float, np.ndarray]:
-    """Stress and positions after some steps of majorisation from a start `[n, 2]`."""
+    """Return stress and positions after some steps of majorisation from a start `[n, 2]`."""
     one = np.eye(len(positions))
     weight = (1.0 - one) / (distance + one) ** 2
     inverse = np.linalg.pinv(np.diag(weight.sum(1)) - weight)
     for _ in range(steps):
-        # Each step minimises a quadratic that touches the stress from above, so the stress never grows.
+        # Each step minimises a quadratic that touches the stress from above, so the stress never increases.
         pull = weight * distance / (cdist(positions, positions) + one).clip(min=1e-9)
         positions = inverse @ (np.diag(pull.sum(1)) - pull) @ positions
     return float((weight * (cdist(positions, positions) - distance) ** 2).sum()), positions

@@ -1,4 +1,4 @@
-"""Molecules on paper, out of their SMILES; nothing here needs torch."""
+"""Draw molecules from their SMILES; nothing here needs torch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from graphbench.errors import BadInput
 
 
 def rdkit_drawing() -> Any:
-    """RDKit's module that draws molecules; imported late, since it needs libraries that small systems lack."""
+    """Return RDKit's drawing module; imported late, since it needs libraries that small systems lack."""
     try:
         from rdkit.Chem.Draw import rdMolDraw2D
     except ImportError as error:
@@ -23,9 +23,9 @@ def rdkit_drawing() -> Any:
 
 
 def molecule_svg(smiles: str, colours: Mapping[int, str], width: int = 300, height: int = 220) -> bytes | None:
-    """Render a molecule as RDKit depicts it, as an SVG without background; None where RDKit cannot read it.
+    """Render a molecule as RDKit depicts it, as an SVG without background; None if RDKit cannot read it.
 
-    Colours stand by atomic number as "#rrggbb"; 6 is that of bonds and of all elements that are not named.
+    Colours map atomic numbers to "#rrggbb"; 6 is also used for bonds and all elements not listed.
 
     Examples:
         >>> molecule_svg("CCO", {6: "#000001"})[:5], molecule_svg("C1CC", {6: "#000001"})
@@ -40,7 +40,7 @@ def molecule_svg(smiles: str, colours: Mapping[int, str], width: int = 300, heig
     options = drawer.drawOptions()
     options.padding = 0.06
     options.clearBackground = False
-    options.flagCloseContactsDist = -1  # else red frames around atoms that lie close in the drawing
+    options.flagCloseContactsDist = -1  # else red frames around atoms that are close in the drawing
     options.setAtomPalette({number: to_rgb(colour) for number, colour in {**colours, -1: colours[6]}.items()})
     drawing.PrepareAndDrawMolecule(drawer, molecule)
     drawer.FinishDrawing()

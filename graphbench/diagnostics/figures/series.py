@@ -1,4 +1,4 @@
-"""Curves and bars of several models, with values of a paper beside those obtained here."""
+"""Curves and bars of several models, with a paper's values next to those obtained here."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-#: Okabe and Ito's palette, which every colour vision tells apart.
+#: Okabe and Ito's palette, distinguishable with any colour vision.
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#6f6f6f")
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">")
 _SETTINGS: dict[Any, Any] = {
@@ -20,7 +20,7 @@ _SETTINGS: dict[Any, Any] = {
     "axes.spines.right": False, "text.parse_math": False,
 }  # fmt: skip
 _WIDTH, _HEIGHT, _BAR, _MAX_COLUMNS = 3.6, 2.7, 0.24, 3
-#: A curve with more points than this has a line alone.
+#: A curve with more points than this has only a line.
 _FEW = 12
 
 
@@ -35,7 +35,7 @@ class Series:
 
     @property
     def is_empty(self) -> bool:
-        """Tell whether there is nothing to draw."""
+        """Return whether there is nothing to draw."""
         return not self.obtained and not self.printed
 
 
@@ -53,7 +53,7 @@ def curves_figure(panels: Mapping[str, Sequence[Series]], x: str, y: str, title:
 
 
 def bars_figure(panels: Mapping[str, Sequence[Series]], y: str, title: str) -> Figure:
-    """Draw a panel of horizontal bars for each key, first series above; the frame of a bar is the printed value."""
+    """Draw a panel of horizontal bars for each key, first series on top; the frame of a bar is the printed value."""
     rows = max(map(len, panels.values()))
     with mpl.rc_context(_SETTINGS):
         figure, places = _panels(len(panels), 0.8 + _BAR * rows, title)
@@ -113,7 +113,7 @@ def _curve(axes: Axes, one: Series, number: int) -> None:
 
 
 def _legend(figure: Figure) -> None:
-    """Name every label once, beside the panels."""
+    """Name every label once, next to the panels."""
     handles = {
         label: handle for place in figure.axes for handle, label in zip(*place.get_legend_handles_labels(), strict=True)
     }

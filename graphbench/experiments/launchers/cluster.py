@@ -25,30 +25,30 @@ LAUNCHERS = ("local", "submitit", "ray")
 CLUSTERS = ("slurm", "local", "debug")
 #: Option -> its help.
 OPTIONS: dict[str, str] = {
-    "launcher": "local (default): here; submitit: as jobs of a SLURM cluster, which are watched and queued again; ray: "
+    "launcher": "local (default): here; submitit: as jobs of a SLURM cluster, which are watched and requeued; ray: "
     "as tasks of a Ray cluster",
-    "launcher.time": "time of a job, as 4:00:00, 2-00:00:00 or minutes; what is longer is queued again and goes on",
+    "launcher.time": "time of a job, as 4:00:00, 2-00:00:00 or minutes; longer work is requeued and resumes",
     "launcher.gpus": "GPUs of a job (default: none)",
     "launcher.cpus": "of ray: processors that a job counts as (default: 1)",
     "launcher.partition": "partition of the cluster",
     "launcher.account": "account of the cluster",
-    "launcher.sbatch": "further options of sbatch, as 'mem=32G cpus-per-task=8 qos=long'",
-    "launcher.setup": "line of the shell before each job, as 'module load cuda'",
+    "launcher.sbatch": "other options of sbatch, as 'mem=32G cpus-per-task=8 qos=long'",
+    "launcher.setup": "shell line to run before each job, as 'module load cuda'",
     "launcher.at_once": "jobs at a time; workers of a study; shares of a prediction or preparation",
-    "launcher.per_task": "short trainings that share a job, one after the other (default: 1)",
+    "launcher.per_task": "short trainings that share a job, one after another (default: 1)",
     "launcher.cluster": "of submitit: slurm (default); local: processes here, debug: this process, to try it out",
 }
-#: Launcher -> options that belong to another one.
+#: Launcher -> options that belong to another launcher.
 _FOREIGN = {
     "submitit": ("launcher.cpus",),
     "ray": tuple(f"launcher.{name}" for name in ("time", "partition", "account", "sbatch", "setup", "cluster")),
 }
-#: How often a job may run out of time before it counts as failed; submitit's own 3 is for trainings of a day.
+#: How often a job may run out of time before it counts as failed; submitit's default of 3 is for trainings of a day.
 _TIMEOUTS = 100
-#: SLURM warns a job 90 seconds before its end, and up to a minute earlier, since it looks once a minute. A job of two
-#: minutes is warned while it starts, and would be queued again and again without a step.
+#: SLURM warns a job 90 seconds before its end, and up to a minute earlier, since it checks once a minute. A job of two
+#: minutes is warned while starting, and would be requeued repeatedly without training a step.
 _LEAST_MINUTES = 5
-#: Since SLURM 22.05 srun takes no notice of the cpus-per-task of its job, and may bind the task to a single processor.
+#: Since SLURM 22.05 srun ignores its job's cpus-per-task, and may bind the task to a single processor.
 _CPUS = '[ -z "$SLURM_CPUS_PER_TASK" ] || export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK'
 
 
@@ -61,19 +61,19 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 @dataclass(frozen=True)
 class Cluster:
-    """Resources that a job asks for.
+    """Resources that a job requests.
 
     Args:
-        kind: of submitit's executors: slurm, local or debug; or ray.
-        minutes: after which a job is queued again.
+        kind: submitit's executor (slurm, local or debug), or ray.
+        minutes: after which a job is requeued.
         gpus: of each job.
         cpus: of each task of Ray.
         partition: of the cluster.
         account: of the cluster.
-        sbatch: further options of sbatch, without dashes.
-        setup: line of the shell before each job.
-        at_once: largest number of jobs at a time; None leaves it to the cluster.
-        per_task: units in a job.
+        sbatch: other options of sbatch, without dashes.
+        setup: shell line to run before each job.
+        at_once: maximum number of jobs at a time; None leaves it to the cluster.
+        per_task: number of units in a job.
     """
 
     kind: str = "slurm"
@@ -89,11 +89,11 @@ class Cluster:
 
     @classmethod
     def of(cls, options: argparse.Namespace) -> Cluster | None:
-        """Read the options of a command; None where its units run in the usual way.
+        """Read the options of a command; None if its units run without a launcher.
 
         Raises:
-            BadInput: a value is none of those that are expected, an option belongs to another launcher, a time limit is
-                missing, submitit or Ray is not installed, or there is no SLURM here.
+            BadInput: a value is not one of those expected, an option belongs to another launcher, a time limit is
+                missing, submitit or Ray is not installed, or SLURM is not available.
         """
         given = {name: value for name in OPTIONS if (value := getattr(options, name, None)) is not None}
         launcher = given.pop("launcher", "local")
@@ -103,7 +103,7 @@ class Cluster:
                 raise BadInput(f"--{next(iter(given))} describes jobs of a cluster: add --launcher submitit or ray.")
             return None
         if foreign := [name for name in given if name in _FOREIGN[launcher]]:
-            raise BadInput(f"--{foreign[0]} is no option of --launcher {launcher}: leave it out.")
+            raise BadInput(f"--{foreign[0]} is not an option of --launcher {launcher}: leave it out.")
         counts = cls(
             kind="ray",
             gpus=_whole(given, "gpus", at_least=0) or 0,
@@ -118,7 +118,7 @@ class Cluster:
         check_choice("--launcher.cluster", kind, CLUSTERS)
         for name in ("partition", "account", "sbatch") if kind != "slurm" else ():
             if f"launcher.{name}" in given:
-                # A warning alone, so that a cluster's command can be tried out here as it is.
+                # Only a warning, so that a cluster's command can be tried here unchanged.
                 log.warning("--launcher.%s has no effect with --launcher.cluster %s: nothing is queued.", name, kind)
         if "launcher.time" not in given:
             raise BadInput("--launcher submitit needs --launcher.time: the time of a job, as 4:00:00 or in minutes.")
@@ -140,13 +140,13 @@ class Cluster:
         require("submitit", "cluster")
         if kind == "slurm" and shutil.which("sbatch") is None:
             raise BadInput(
-                "--launcher submitit: there is no `sbatch` here. Give the command on the login node of a cluster, or "
+                "--launcher submitit: there is no `sbatch` here. Run the command on a cluster's login node, or "
                 "try it out with --launcher.cluster local."
             )
         return cluster
 
     def number(self, what: str) -> int:
-        """Return the number of jobs where nothing else decides it.
+        """Return the number of jobs if nothing else decides it.
 
         Raises:
             BadInput: it is missing.
@@ -159,9 +159,9 @@ class Cluster:
         """Return the executor of submitit or Ray for jobs of this kind.
 
         Args:
-            folder: of its files.
+            folder: folder for its files.
             name: of the jobs.
-            after: numbers of jobs that must have ended before, well or not.
+            after: numbers of jobs that must have finished first, successfully or not.
         """
         if self.kind == "ray":
             return RayExecutor(name, self.cpus, self.gpus)
@@ -173,7 +173,7 @@ class Cluster:
             executor.update_parameters(timeout_min=self.minutes, gpus_per_node=self.gpus, name=name, **setup)
             return executor
         executor = submitit.AutoExecutor(folder, cluster="slurm", slurm_max_num_timeout=_TIMEOUTS)
-        # Behind our own, so that what a user says of sbatch counts.
+        # After our own, so that the user's sbatch options take precedence.
         further: dict[str, Any] = {"requeue": True, **self.sbatch}
         if after:
             further["dependency"] = ":".join(["afterany", *after])

@@ -1,4 +1,4 @@
-"""Submit the units that are missing, several to a job, and watch them until the last has ended."""
+"""Submit missing units, several per job, and watch them until all have finished."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: Folder of submitit's scripts, logs and results in that of the units; its dot hides it from readers of Parquet.
+#: Folder for submitit's scripts, logs and results in that of the units; its dot hides it from Parquet readers.
 ROOM = ".launch"
 #: Numbers of the submitted jobs, with the names of their units.
 _JOBS = "jobs.json"
-#: Seconds between two looks at jobs here, at the results of those of a cluster, and at its queue.
+#: Seconds between two checks of local jobs, of the results of a cluster's jobs, and of its queue.
 _OFTEN, _SELDOM, _QUEUE = 0.5, 5.0, 60.0
 
 
@@ -41,30 +41,30 @@ def launch(
     last: Unit | None = None,
     describe: Callable[[], str] = lambda: "",
 ) -> list[Unit]:
-    """Run units as jobs, and wait until all have ended, well or not.
+    """Run units as jobs, and wait until all have finished, successfully or not.
 
-    What an earlier call has submitted and is still queued or running is not submitted again, but waited for. On a
-    SLURM cluster the jobs go on when this process ends.
+    Jobs of an earlier call that are still queued or running are not submitted again, but waited for. On a SLURM
+    cluster, jobs continue if this process exits.
 
     Args:
-        stages: missing units; those of a stage start when those before have ended.
-        cluster: what jobs ask for.
-        folder: that all units write to.
-        last: runs when all others have ended.
-        describe: the state of all units in a line, which is logged when it changes.
+        stages: missing units; a stage starts when the units of earlier stages have finished.
+        cluster: resources for jobs.
+        folder: the folder that all units write to.
+        last: runs when all others have finished.
+        describe: returns the state of all units as a line, which is logged when it changes.
 
     Returns:
-        The units that have not ended well, `last` among them.
+        The units that have not succeeded, including `last`.
 
     Raises:
         GraphbenchError: the cluster refuses the jobs.
     """
     jobs = Jobs(cluster, folder, describe)
-    # Two commands at once would both find the same units missing.
-    with locked(folder / ROOM / "lock", f"Waiting for another process that submits jobs of {folder}."):
+    # Two simultaneous commands would both find the same units missing.
+    with locked(folder / ROOM / "lock", f"Waiting for another process that submits jobs for {folder}."):
         submitted = jobs.recover()
         if submitted:
-            log.info("%d jobs of an earlier call are still there.", len(jobs.open))
+            log.info("%d jobs of an earlier call still exist.", len(jobs.open))
         new = [[unit for unit in stage if unit.name not in submitted] for stage in stages]
         for stage in filter(None, new):
             jobs.submit(stage)
@@ -75,20 +75,20 @@ def launch(
     except BaseException:
         if cluster.kind == "slurm":
             numbers = " ".join(dict.fromkeys(map(_base, jobs.open)))
-            log.warning("The jobs go on; the same command watches them again, `scancel %s` ends them.", numbers)
+            log.warning("The jobs continue; the same command watches them again, `scancel %s` stops them.", numbers)
         else:
             jobs.cancel()
         raise
     every = [*chain.from_iterable(stages), *([] if last is None else [last])]
     failed = [unit for unit in every if read_notes(unit.record).get("code") != 0]
-    # A report over failed trainings ends with their exit code; what failed is the trainings.
+    # A report over failed trainings exits with their code, although only the trainings failed.
     if last is not None and (failed == [last] or "ended" not in read_notes(last.record)):
-        log.error("%s has not come to a good end: see %s, or give the command again.", last.name, last.log)
+        log.error("%s has not succeeded: see %s, or run the command again.", last.name, last.log)
     return failed
 
 
 class Jobs:
-    """The jobs of a folder that have not ended; arguments as in `launch`."""
+    """The unfinished jobs of a folder; arguments as in `launch`."""
 
     def __init__(self, cluster: Cluster, folder: Path, describe: Callable[[], str]) -> None:
         self.cluster, self.folder, self._describe = cluster, folder, describe
@@ -98,8 +98,8 @@ class Jobs:
         self._cards: dict[str, str | None] = {}
 
     def recover(self) -> set[str]:
-        """Find jobs of earlier calls that have not ended; returns the names of their units."""
-        if self.cluster.kind != "slurm":  # they end with the command that started them
+        """Find unfinished jobs of earlier calls; return the names of their units."""
+        if self.cluster.kind != "slurm":  # they stop with the command that started them
             return set()
         import submitit
 
@@ -112,10 +112,10 @@ class Jobs:
         return {name for number in self.open for name in self._units[number]}
 
     def submit(self, units: Sequence[Unit]) -> None:
-        """Submit units behind all jobs that are open."""
+        """Submit units to run after all open jobs."""
         for unit in units:
             unit.log.parent.mkdir(parents=True, exist_ok=True)
-            # The record of an earlier end would be taken for that of this job.
+            # The record of an earlier end would be mistaken for this job's.
             unit.record.unlink(missing_ok=True)
         size = self.cluster.per_task
         bundles = [Bundle(units[start : start + size], Path.cwd()) for start in range(0, len(units), size)]
@@ -129,25 +129,25 @@ class Jobs:
         try:
             jobs = executor.submit_array(bundles)
         except (FailedJobError, FailedSubmissionError, OSError) as error:
-            raise GraphbenchError(f"The cluster takes no jobs: {' '.join(str(error).split())[-500:]}") from error
+            raise GraphbenchError(f"The cluster accepts no jobs: {' '.join(str(error).split())[-500:]}") from error
         self._note(jobs, bundles)
         log.info("Submitted %d units in %d jobs: %s", len(units), len(jobs), jobs[0].job_id.partition("_")[0])
         write_text(self.folder / ROOM / _JOBS, json.dumps(self._units, indent=1) + "\n")
 
     def _submit_here(self, bundles: Sequence[Bundle]) -> None:
-        """Start processes here or tasks of Ray, at most `at_once` at a time, when those before have ended.
+        """Start local processes or Ray tasks, at most `at_once` at a time, when earlier ones have finished.
 
-        Without `at_once` one process runs at a time, and as many tasks as Ray has room for.
+        Without `at_once`, one process runs at a time, or as many tasks as Ray has room for.
         """
         self.wait()
         executor = self.cluster.executor(self.folder / ROOM, self.folder.name)
         most = self.cluster.at_once or (len(bundles) if self.cluster.kind == "ray" else 1)
-        # Ray itself deals the cards.
+        # Ray itself assigns GPUs.
         groups = [] if self.cluster.kind == "ray" else _card_groups(self.cluster.gpus)
         try:
             for bundle in bundles:
                 self.wait(below=most)
-                # submitit itself shows the first cards to every process.
+                # submitit itself shows the first GPUs to every process.
                 used = [self._cards[number] for number in self.open]
                 bundle.cards = min(groups, key=used.count, default=None)
                 self._note([executor.submit(bundle)], [bundle])
@@ -174,12 +174,12 @@ class Jobs:
             time.sleep(_SELDOM if self.cluster.kind == "slurm" else _OFTEN)
 
     def _has_ended(self, job: submitit.Job[Any] | RayJob) -> bool:
-        # `done` asks `sacct`, which some clusters lack, and which is silent on a task that was cancelled in the queue.
+        # `done` calls `sacct`, which some clusters lack, and which does not report tasks cancelled in the queue.
         slurm = self.cluster.kind == "slurm"
         return cast("submitit.Job[Any]", job).paths.result_pickle.exists() if slurm else job.done()
 
     def _forget_lost(self) -> None:
-        """Close jobs that were cancelled or killed: they leave the queue without a result."""
+        """Close jobs that were cancelled or killed, which leave the queue without a result."""
         if self.cluster.kind != "slurm" or not self.open or time.monotonic() < self._asked + _QUEUE:
             return
         self._asked = time.monotonic()
@@ -189,13 +189,13 @@ class Jobs:
                 log.warning("Job %s has left the queue without a result: it was cancelled or killed.", number)
 
     def cancel(self) -> None:
-        """End processes that were started here; what they run writes its checkpoint."""
+        """Stop processes that were started here; their commands write a checkpoint."""
         for job in self.open.values():
             job.cancel()
 
 
 def read_jobs(folder: Path) -> dict[str, list[str]]:
-    """Read which jobs were submitted last, and the names of their units."""
+    """Read the jobs submitted last, and the names of their units."""
     path = folder / ROOM / _JOBS
     if not path.is_file():
         return {}
@@ -204,13 +204,13 @@ def read_jobs(folder: Path) -> dict[str, list[str]]:
         return {str(number): [str(name) for name in names] for number, names in stored.items()}
     except (OSError, ValueError, TypeError, AttributeError) as error:
         raise CorruptData(
-            f"{path} does not say which jobs were submitted ({error}). Remove it to submit anew."
+            f"{path} does not say which jobs were submitted ({error}). Remove it to submit again."
         ) from error
 
 
 def queued_jobs() -> set[str] | None:
-    """Return the numbers of the user's jobs that wait or run; None where the controller does not answer."""
-    # Of all partitions: without the option squeue leaves jobs in hidden ones out.
+    """Return the numbers of the user's queued or running jobs; None if the controller does not answer."""
+    # Of all partitions: without the option, squeue omits jobs in hidden ones.
     command = ["squeue", "--all", "--noheader", "--array", "--format=%i", f"--user={getpass.getuser()}"]
     try:
         return set(subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout.split())
@@ -219,7 +219,7 @@ def queued_jobs() -> set[str] | None:
 
 
 def _card_groups(size: int) -> list[str]:
-    """Return values of `CUDA_VISIBLE_DEVICES` with so many cards each; none without cards."""
+    """Return values of `CUDA_VISIBLE_DEVICES` with this many GPUs each; empty without GPUs."""
     cards = visible_gpus() if size else []
     return [",".join(cards[start : start + size]) for start in range(0, len(cards) - size + 1, size)] if cards else []
 

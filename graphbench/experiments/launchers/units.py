@@ -1,7 +1,7 @@
-"""Run commands of graphbench one after the other within a job that may be preempted, and note how each ended.
+"""Run graphbench commands one after another in a job that may be preempted, and record how each ended.
 
-A unit is a command that goes on where it was cut off: a training of a sweep, a job of a published table, a worker of a
-study, a share of a prediction. A job of a cluster runs one or several of them.
+A unit is a command that can resume: a training of a sweep, a job of a published table, a worker of a study, a share of
+a prediction. A job of a cluster runs one or several of them.
 """
 
 from __future__ import annotations
@@ -27,31 +27,31 @@ from graphbench.runs.slurm import job_number, queue_again_if_preempted
 if TYPE_CHECKING:
     from submitit.helpers import DelayedSubmission
 
-#: Seconds between two signs of life of a running unit.
+#: Seconds between two heartbeats of a running unit.
 BEAT = 15.0
 
 
 def _signals(*names: str) -> tuple[signal.Signals, ...]:
-    """Return the signals of these names that this system has; Windows has SIGINT and SIGTERM alone."""
+    """Return the signals with these names that this system has; Windows has only SIGINT and SIGTERM."""
     return tuple(getattr(signal, name) for name in names if hasattr(signal, name))
 
 
-#: Exit codes of a command that a signal has stopped in good order.
+#: Exit codes of a command that a signal has stopped cleanly.
 STOPPED = tuple(128 + number for number in _signals("SIGHUP", "SIGINT", "SIGTERM", "SIGUSR1"))
-#: Signals by which clusters warn; some send them to all processes of a task.
+#: Signals that clusters use as warnings; some send them to all processes of a task.
 _WARNINGS = _signals("SIGUSR1", "SIGUSR2")
-#: Variables by which Lightning would take the command for one of several ranks.
+#: Variables that would make Lightning treat the command as one of several ranks.
 _OF_RANKS = ("SLURM_NTASKS", "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID", "RANK", "WORLD_SIZE", "LOCAL_RANK")
 
 
 @dataclass(frozen=True)
 class Unit:
-    """A command that may be given again at any time.
+    """A command that may be run again at any time.
 
     Args:
         name: unique in its folder.
         words: the command line after `graphbench`.
-        log: file that its output is added to; beside it lies `record`.
+        log: file that its output is appended to; `record` is next to it.
     """
 
     name: str
@@ -60,50 +60,50 @@ class Unit:
 
     @property
     def record(self) -> Path:
-        """The note on how it ended."""
+        """The file that records how it ended."""
         return record_of(self.log)
 
 
 def record_of(log: Path) -> Path:
-    """Return the note that belongs to a log."""
+    """Return the record that belongs to a log."""
     return log.with_suffix(".json")
 
 
 def note_begin(record: Path) -> None:
-    """Note that a unit runs in this process."""
+    """Record that a unit runs in this process."""
     notes = {"host": socket.gethostname(), "process": os.getpid(), "job": job_number(), "began": timestamp()}
     write_text(record, json.dumps(notes) + "\n")
 
 
 def note_end(record: Path, code: int | None, problem: str = "") -> None:
-    """Note the exit code of a unit, None where it was not its own turn, and the reason where it is known."""
+    """Record the exit code of a unit, None if another process ran it, and the reason if known."""
     notes = read_notes(record) | {"ended": timestamp(), "code": code, "problem": problem}
     write_text(record, json.dumps(notes) + "\n")
 
 
 class Note:
-    """The note on a unit that this process may come to run; nothing is noted of one that it does not begin.
+    """The record of a unit that this process may run; nothing is recorded if the unit does not start.
 
-    Its file is None where somebody else notes how the unit ends.
+    Its file is None if another process records how the unit ends.
     """
 
     def __init__(self, record: Path | None) -> None:
         self._record, self._begun = record, False
 
     def begin(self) -> None:
-        """Note that the unit runs in this process, once."""
+        """Record once that the unit runs in this process."""
         if self._record is not None and not self._begun:
             note_begin(self._record)
         self._begun = True
 
     def end(self, code: int | None, problem: str = "") -> None:
-        """Note how it ended, see `note_end`."""
+        """Record how it ended, see `note_end`."""
         if self._record is not None and self._begun:
             note_end(self._record, code, problem)
 
 
 def read_notes(record: Path) -> dict[str, Any]:
-    """Read the note on a unit; empty if there is none, or none that can be read."""
+    """Read the record of a unit; empty if it is missing or cannot be read."""
     with contextlib.suppress(OSError, ValueError):
         notes = load_json(record)
         return notes if isinstance(notes, dict) else {}
@@ -111,15 +111,15 @@ def read_notes(record: Path) -> dict[str, Any]:
 
 
 class Bundle:
-    """Units that share a job of submitit; one that fails does not stop the others.
+    """Units that share a submitit job; a failed one does not stop the others.
 
-    submitit calls it in the job, and `checkpoint` when the job has been warned; then it queues the job again with what
-    `checkpoint` returns.
+    submitit calls it in the job, and `checkpoint` after a warning; it then requeues the job with the result of
+    `checkpoint`.
 
     Args:
-        units: to run one after the other.
+        units: to run one after another.
         folder: working directory.
-        cards: value of `CUDA_VISIBLE_DEVICES` in place of that of the job.
+        cards: value of `CUDA_VISIBLE_DEVICES` to use instead of the job's.
     """
 
     def __init__(self, units: Sequence[Unit], folder: Path, cards: str | None = None) -> None:
@@ -127,7 +127,7 @@ class Bundle:
         self._running: tuple[Unit, subprocess.Popen[bytes]] | None = None
 
     def __call__(self) -> list[str]:
-        """Run the units that have not ended well; return the names of those that failed."""
+        """Run the units that have not succeeded; return the names of those that failed."""
         before = {number: signal.signal(number, self._end) for number in (signal.SIGTERM, signal.SIGINT)}
         try:
             missing = [unit for unit in self.units if read_notes(unit.record).get("code") != 0]
@@ -137,7 +137,7 @@ class Bundle:
                 signal.signal(number, handler)
 
     def checkpoint(self) -> DelayedSubmission:
-        """Stop the running unit in good order, and return what the job does when it starts again."""
+        """Stop the running unit cleanly, and return what the job does when it restarts."""
         from submitit.helpers import DelayedSubmission
 
         self._stop()
@@ -167,30 +167,30 @@ class Bundle:
             code = _wait(child, unit.record)
         self._running = None
         note_end(unit.record, code)
-        if code in STOPPED:  # the cluster has told the command itself, and ends this process next
+        if code in STOPPED:  # the cluster signalled the command itself, and stops this process next
             raise SystemExit(code)
         return code
 
     def _stop(self) -> None:
-        """Let the running unit write its checkpoint and end."""
+        """Let the running unit write its checkpoint and exit."""
         if self._running is None:
             return
         unit, child = self._running
         child.send_signal(signal.SIGTERM)
-        with contextlib.suppress(ChildProcessError):  # it has been waited for
-            # not `Popen.wait`: the handler of a signal may stand within it, and would wait for its lock
+        with contextlib.suppress(ChildProcessError):  # already waited for
+            # not `Popen.wait`: a signal handler may run within it, and would wait for its lock
             os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
         note_end(unit.record, 128 + signal.SIGTERM)
 
     def _end(self, signum: int, frame: FrameType | None) -> None:
-        """End with the running unit: so a job is cancelled, or preempted where there is a grace time."""
+        """Exit with the running unit: a job is cancelled, or preempted with a grace time."""
         self._stop()
         queue_again_if_preempted()
         raise SystemExit(128 + signum)
 
 
 def _wait(child: subprocess.Popen[bytes], record: Path) -> int:
-    """Wait for a command, with a sign of life now and then: the time of its note."""
+    """Wait for a command, with a regular heartbeat: the time of its record."""
     while True:
         try:
             return child.wait(BEAT)

@@ -16,13 +16,13 @@ log = logging.getLogger(__name__)
 
 
 def controlled(table: Table, cells: Sequence[Cell], measure: Measure) -> tuple[Table, list[Cell]]:
-    """Return a table with four rows for each row of the cells, and its cells, without models that have no control.
+    """Return a table with four rows for each row of the cells, and its cells, without models lacking a control.
 
     Printed values stay with the row that is their recipe.
     """
     chosen = [cell for cell in cells if is_trained(cell) and not cell.after and has_control(cell.recipe)]
     if not chosen:
-        raise BadInput(f"--control: no value of {table.name} has one; recipes in {', '.join(families())} have.")
+        raise BadInput(f"--control: no value of {table.name} has one; recipes in {', '.join(families())} do.")
     log.info("%s: %d of %d values have a control, of recipes in their folders", table.name, len(chosen), len(cells))
     controls = [one for cell in chosen for one in _rows(cell, measure)]
     names = {cell.row: cell.row_name for cell in controls}

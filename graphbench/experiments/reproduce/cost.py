@@ -16,11 +16,11 @@ from graphbench.experiments.reproduce.recipes import benchmark_of, fact, flat, l
 from graphbench.experiments.reproduce.tables import Cell
 from graphbench.experiments.trainings import assign
 
-#: Options that decide the cost of a step; of an optimizer only its class.
+#: Options that decide the cost of a step; for an optimizer, only its class.
 _COSTLY = re.compile(
     r"data(\..*)?|model\.(architecture|head)(\..*)?|model\.optimizer|trainer\.(precision|accumulate_grad_batches)"
 )
-#: Options of these that do not: paths, and the number of graphs.
+#: Exceptions that do not: paths, and the number of graphs.
 _FREE = re.compile(
     r"data\.(.*\.)?(root|store|split_dir|source|seed|sizes|train_fraction|steps_per_epoch|num_workers|centred)"
     r"|data\.(.*\.)?(pin_memory|copy_stream)"
@@ -38,7 +38,7 @@ class Step:
 
 
 def _options(recipe: Sequence[str], options: Iterable[str]) -> dict[str, Any]:
-    """Return all options of a recipe with further ones, by dotted names without `init_args`."""
+    """Return all options of a recipe plus additional ones, by dotted names without `init_args`."""
     values = dict(flat(settings(recipe)))
     for option in options:
         content: dict[str, Any] = {}
@@ -48,7 +48,7 @@ def _options(recipe: Sequence[str], options: Iterable[str]) -> dict[str, Any]:
 
 
 def step_of(recipe: Sequence[str], options: Iterable[str]) -> Step:
-    """Return the part of a recipe with further options that decides the cost of a step.
+    """Return the part of a recipe and additional options that decides the cost of a step.
 
     Raises:
         GraphbenchError: a configuration is not installed.
@@ -67,7 +67,7 @@ def step_of(recipe: Sequence[str], options: Iterable[str]) -> Step:
 class Costs:
     """Measured seconds of steps and of whole trainings, from the records of finished runs.
 
-    Those of scripts and altered recipes are skipped, since their options are incomplete.
+    Records of scripts and altered recipes are skipped, since their options are incomplete.
     """
 
     def __init__(self, records: Iterable[Record]) -> None:
@@ -79,7 +79,7 @@ class Costs:
             try:
                 step = step_of(one.recipe, one.options)
                 steps = one.steps or (one.epochs or 0) * (_steps_of_epoch(one.recipe, one.options) or 0)
-            except GraphbenchError:  # of a script, whose recipe is no installed configuration
+            except GraphbenchError:  # from a script, whose recipe is not an installed configuration
                 continue
             if steps:
                 self._seconds.setdefault(step.options, {}).setdefault(step.depth, []).append(one.seconds / steps)

@@ -1,14 +1,14 @@
-"""Draw the figure of a table: printed and obtained values over its columns, as bars, or what its runs logged.
+"""Draw the figure of a table: printed and obtained values over its columns, as bars, or values that its runs logged.
 
-What is drawn stands in the table file:
+The table file defines what is drawn:
 
     figure: {x: n, x_label: layers, y: log loss}       # curves: a row each, over the value `n` of `with` of columns
     figure: {y: seconds}                               # bars: a row each, and a panel for every column
     figure: {file: diagnostics/train_test_gap.csv, x: epoch, y: gap, where: {split: test}}
 
-The last kind draws a column `y` of a file of each run over a column `x`, in rows where the columns of `where` have
-these values (`{metric}` is that of the cell), a panel for every column of the table or every value of the file's column
-`panels`. Of a file whose x is not the epoch, rows of the last epoch count. Means and deviations are over seeds.
+The last kind draws a column `y` of a file of each run over a column `x`, using rows in which the columns of `where`
+have these values (`{metric}` is the cell's), with a panel for every column of the table or every value of the file's
+column `panels`. If x is not the epoch, only rows of the last epoch are used. Means and deviations are over seeds.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _Panels = dict[str, list[Series]]
 
 
 def draw(table: Table, values: Sequence[Obtained], request: Request, output: Path) -> str:
-    """Return the figure of a table as SVG; "" if the table names none, or there is no value yet."""
+    """Return the figure of a table as SVG; "" if the table defines none, or there is no value yet."""
     what = table.figure
     if not what:
         return ""
@@ -51,9 +51,9 @@ def draw(table: Table, values: Sequence[Obtained], request: Request, output: Pat
 
 
 def _svg(figure: Figure, name: str) -> str:
-    """Render a figure, equal for equal values."""
+    """Render a figure, identical for equal values."""
     buffer = io.StringIO()
-    # No random ids and no date, so that a repository shows a change only where values changed.
+    # No random ids and no date, so that a repository shows a change only if values changed.
     with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": name}):
         figure.savefig(buffer, format="svg", metadata={"Date": None})
     return buffer.getvalue()
@@ -76,13 +76,13 @@ def _series(name: str, values: Mapping[float, Obtained]) -> Series:
 
 
 def _by_column(table: Table, values: Sequence[Obtained]) -> list[Series]:
-    """Return a series of each row over the columns' number that the figure names."""
+    """Return a series of each row over the columns' number that the figure specifies."""
     places = {key: float(column.filled[table.figure["x"]]) for key, column in table.columns.items()}
     return [_series(name, {places[one.cell.column]: one for one in row}) for name, row in _rows(values).items()]
 
 
 def _bars(table: Table, values: Sequence[Obtained]) -> _Panels:
-    """Return a bar of each row in the panel of each column."""
+    """Return a bar for each row in the panel of each column."""
     panels: _Panels = {}
     for one in values:
         panels.setdefault(table.columns[one.cell.column].name, []).append(_series(one.cell.row_name, {0.0: one}))
@@ -90,7 +90,7 @@ def _bars(table: Table, values: Sequence[Obtained]) -> _Panels:
 
 
 def _of_files(table: Table, values: Sequence[Obtained], request: Request, output: Path) -> _Panels:
-    """Return a series of each row over a column of a file of its runs."""
+    """Return a series for each row over a column of a file of its runs."""
     panels: _Panels = {}
     for one in values:
         if not is_trained(one.cell):
@@ -106,7 +106,7 @@ def _of_files(table: Table, values: Sequence[Obtained], request: Request, output
 
 
 def _points(table: Table, cell: Cell, folder: Path) -> list[tuple[str, float, float]]:
-    """Return panel, x and y of the rows of a run's file that the figure asks for."""
+    """Return panel, x and y of the rows of a run's file that the figure uses."""
     what, column = table.figure, table.columns[cell.column]
     metric = cell.metric.partition("/")[2]
     wanted = {name: str(value).format(metric=metric) for name, value in (what.get("where") or {}).items()}

@@ -14,7 +14,7 @@ from graphbench.experiments.reproduce.recipes import expected
 from graphbench.experiments.reproduce.rendering import markdown_table, span, spread
 from graphbench.experiments.reproduce.tables import Cell, Table
 
-#: Statuses of lines, in the order of the summary.
+#: Statuses of lines, in summary order.
 STATUSES = (
     "met", "better", "not met", "no spread", "short", "protocol differs", "not run", "script", "quoted", "no code",
 )  # fmt: skip
@@ -25,25 +25,25 @@ _MEANING = {
     "better": "at full length, more than two standard deviations better",
     "not met": "at full length, more than two standard deviations worse",
     "no spread": "at full length; neither paper nor seeds have a spread to judge by",
-    "short": "trained for less than published, or altered: meets and misses nothing",
-    "protocol differs": "trained on other graphs or by another protocol than the paper's: meets and misses nothing",
-    "not run": "a recipe is here, no record of it is",
-    "script": "measured or drawn by a script of the repository, and no record of it is here",
+    "short": "trained for less than published, or altered: neither meets nor misses",
+    "protocol differs": "trained on other graphs or by another protocol than the paper's: neither meets nor misses",
+    "not run": "there is a recipe, but no record of it",
+    "script": "measured or drawn by a script of the repository, without a record",
     "quoted": "only quoted by the paper",
-    "no code": "the model or its recipe is not here",
+    "no code": "the model or its recipe is missing",
 }
 _HEAD = """# Ledger of printed values
 
-Written by `graphbench reproduce --records ... --ledger LEDGER.md` out of the tables of the plug-ins and {records:,}
+Written by `graphbench reproduce --records ... --ledger LEDGER.md` from the tables of the plug-ins and {records:,}
 records of runs; nothing here is typed by hand. One line for each of the {values:,} scores and measurements that the
-papers print; settings, sizes and numbers of parameters, which `graphbench reproduce TABLE --no-train` holds against the
-print without training, have none.
-Hours are those of one processor core of the machines in RESULTS.md, for all seeds of the paper: what whole trainings
-took, else the steps of the recipe times the median time of a step of the same model on the same batches. A depth that
-was not measured lies on the line through at least two that were. None where no record tells.
+papers print; settings, sizes and numbers of parameters, which `graphbench reproduce TABLE --no-train` compares with the
+printed ones without training, have none.
+Hours are for one processor core of the machines in RESULTS.md and all seeds of the paper: the time of full trainings,
+else the steps of the recipe times the median time of a step of the same model on the same batches. A depth that was not
+measured is on the line through at least two that were. There are none without a record.
 
 Best known is a better value of the same model that was published elsewhere, with its source; {best} of the values have
-one. It decides no status: a recipe is that of the printed value.
+one. It does not affect the status: a recipe is that of the printed value.
 """
 _ROW = (
     "row", "column", "printed", "best known", "obtained", "seeds", "trained", "status", "hours", "command or reason",
@@ -55,7 +55,7 @@ class Line:
     """One printed value."""
 
     table: Table  # of the value
-    cell: Cell  # the value and the way to it
+    cell: Cell  # the value and how to obtain it
     status: str  # one of `STATUSES`
     obtained: str = ""  # mean and standard deviation in the unit of the table; "" without runs
     seeds: tuple[int, ...] = ()  # of the runs
@@ -64,7 +64,7 @@ class Line:
 
     @property
     def command(self) -> str:
-        """Return the command that obtains the value, or the reason without one."""
+        """Return the command that obtains the value, or the reason if there is none."""
         if self.cell.way in ("missing", "unwritten", "quoted", "script"):
             return self.cell.what
         return f"`graphbench reproduce {self.table.name} --only {self.cell.row} --columns {self.cell.column}`"
@@ -122,7 +122,7 @@ class Ledger:
                 whole = _is_whole(one)  # if the rate ends a run, seeds differ in the number of epochs
                 length = (0, 0) if whole else (one.epochs or 0, one.steps or 0)
                 groups.setdefault((whole, *length, one.data or ""), []).append(one)
-        # Whole runs before short ones, then by length.
+        # Full runs before short ones, then by length.
         return groups[max(groups)] if groups else []
 
     def _hours(self, table: Table, cell: Cell) -> float | None:
@@ -159,14 +159,14 @@ def _is_whole(record: Record) -> bool:
 
 
 def _trained(records: Sequence[Record]) -> str:
-    """Say how long the runs of a line were, and whether their training set is redrawn."""
+    """Describe how long the runs of a line were, and whether their training set is redrawn."""
     name = "epoch" if records[0].epochs is not None else "step"
     length = span([one.epochs if name == "epoch" else one.steps for one in records], name)
     return length + (", training set redrawn" if records[0].data == "redrawn" else "")
 
 
 def _is_measured(cell: Cell) -> bool:
-    """Tell whether a value is printed and comes from training or measuring, not from looking it up."""
+    """Return whether a value is printed and comes from training or measuring, not from a look-up."""
     return bool(cell.printed.text) and (cell.way in ("recipe", "script") or cell.metric.startswith("test/"))
 
 

@@ -1,4 +1,4 @@
-"""Collect the scores obtained for the cells of a table, and compare them with the printed values."""
+"""Collect the scores for the cells of a table, and compare them with the printed values."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from graphbench.runs.differences import NOTHING, Difference, differing
 _REDRAWN = ("data.source", "data.ring_term", "data.constants")
 #: Count the trainable parameters of the model that a command line builds.
 Count = Callable[[Sequence[str]], int]
-#: Return every option of a command line, defaults included, as plain values.
+#: Return every option of a command line, including defaults, as plain values.
 Resolve = Callable[[Sequence[str]], Mapping[str, Any]]
 
 
@@ -47,7 +47,7 @@ class Obtained:
     seeds: tuple[int, ...] = ()  # of finished runs
     mean: float | None = None  # of the scores in the unit of the table; None without a score
     sd: float | None = None  # their standard deviation (n - 1); None for fewer than two
-    text: str = ""  # the value if it is no number
+    text: str = ""  # the value if it is not a number
     parameters: int | None = None  # of the model
     epochs: int | None = None  # of the runs
     steps: int | None = None  # of the runs
@@ -56,13 +56,13 @@ class Obtained:
     hardware: str = ""  # of the runs
     commit: str = ""  # of the code
     better: str = ""  # `higher` or `lower`
-    data_wanted: str = ""  # origin of the graphs of the printed score; "" if the recipe does not say
+    data_wanted: str = ""  # origin of the graphs of the printed score; "" if the recipe does not state it
     diverged: tuple[int, ...] = ()  # seeds whose loss or gradients stopped being finite
     altered: tuple[str, ...] = ()  # descriptions of options that decide the score and differ from the recipe
 
     @property
     def verdict(self) -> str:
-        """Say whether the printed value is met, or why the two are not comparable."""
+        """Return whether the printed value is met, or why the two are not comparable."""
         printed = self.cell.printed
         if self.diverged and printed.value is not None:
             return f"not met: {len(self.diverged)} of {len(self.diverged) + len(self.seeds)} diverged"
@@ -73,7 +73,7 @@ class Obtained:
         if self.cell.way != "recipe":
             if self.cell.differs:
                 return f"not comparable: {self.cell.differs}"
-            # Half of the last printed digit, and a little for float arithmetic.
+            # Half of the last printed digit, plus a tolerance for float arithmetic.
             return "met" if abs(self.mean - printed.value) <= printed.unit * (1 + 1e-9) else "not met"
         reasons = [] if self.full or self.altered else ["shorter than the recipe"]
         reasons += [f"altered: {one}" for one in self.altered]
@@ -85,10 +85,10 @@ class Obtained:
 
 
 def met(mean: float, sd: float | None, printed: Printed, better: str) -> str:
-    """Say whether a mean lies within two standard deviations of the numbers that round to a printed value.
+    """Return whether a mean is within two standard deviations of the numbers that round to a printed value.
 
-    The deviation is the printed one, or else that over seeds. A mean that rounds to the printed value meets it whatever
-    the spread.
+    The deviation is the printed one, else that over seeds. A mean that rounds to the printed value meets it for any
+    spread.
 
     Examples:
         >>> met(0.078, None, Printed.read("0.070 ± 0.004"), "lower")
@@ -137,7 +137,7 @@ def alterations(folder: Path, cell: Cell, request: Request, resolve: Resolve) ->
     """Describe how the configuration of a run differs from the recipe and options of a cell.
 
     These are options that decide the score, and those that were changed when the run resumed. What `--scale short`
-    shortens, its schedule among them, is no alteration but a shorter recipe.
+    shortens, including the schedule, is not an alteration but a shorter recipe.
     """
     path = RunFolder(folder).config
     if not path.is_file():
@@ -146,23 +146,23 @@ def alterations(folder: Path, cell: Cell, request: Request, resolve: Resolve) ->
     shorter = scaled(cell, replace(request, offline=False)) if request.scale == "short" else ()
     wanted = resolve(words_of(cell.recipe, [*cell.options, *shorter]))
     differences = differing(wanted, content)
-    others = tuple(f"{one.option}." for one in differences)  # another class has other options
+    others = tuple(f"{one.option}." for one in differences)  # a different class has different options
     differences += [one for one in _lacking(wanted, content, cell) if not one.option.startswith(others)]
-    ignored = ["model.init_from"] if cell.after else []  # a path to the weights of the training before
+    ignored = ["model.init_from"] if cell.after else []  # a path to the weights of the earlier training
     ignored += _REDRAWN if results(folder).get("data") == "redrawn" else ()  # shown as the kind of its data
     differences = [one for one in differences if one.decides_score and one.option not in ignored]
     return (*map(str, differences), *((content.get("expected") or {}).get("resumed") or ()))
 
 
 def _lacking(wanted: Mapping[str, Any], content: Mapping[str, Any], cell: Cell) -> list[Difference]:
-    """List options that a recipe sets today and that a run does not have, being older than the option."""
+    """List options that a recipe sets now and that a run lacks because it is older than the option."""
     every, present = dict(flat(wanted)), dict(flat(content))
     names = [name for name, _ in flat(settings(cell.recipe)) if name in every and name not in present]
     return [Difference(name, every[name], NOTHING) for name in names]
 
 
 def _is_whole(length: Length, folder: Path, altered: Sequence[str]) -> bool:
-    """Tell whether a run is that of its recipe and as long."""
+    """Return whether a run is that of its recipe, at full length."""
     stored = results(folder)
     ended = bool(stored.get("ended_by_rate")) or length.reached(stored.get("epochs"), stored.get("steps"))
     return not altered and ended
@@ -183,7 +183,7 @@ def trained(cell: Cell, column: Column, request: Request, output: Path, resolve:
     """Collect the scores of the finished runs of a cell."""
     folders = finished_runs(cell, request, output)
     diverged = tuple(seed for seed in request.seeds if job_of(cell, seed, request, output).diverged(output))
-    smoke = request.scale == "smoke"  # a smoke test is no training to compare with the recipe, and has no test score
+    smoke = request.scale == "smoke"  # a smoke test is not comparable with the recipe, and has no test score
     metric = cell.metric.replace("test/", "val/") if smoke else cell.metric
     scores = {seed: score for seed, folder in folders.items() if (score := _score(folder, metric)) is not None}
     if not scores:
@@ -249,7 +249,7 @@ def obtain(
 def records_of(
     table: Table, cells: Iterable[Cell], request: Request, output: Path, resolve: Resolve
 ) -> dict[str, Record]:
-    """Return records of the finished runs behind cells, by the names of their files; none of smoke tests."""
+    """Return records of the finished runs behind cells, by the names of their files; none for smoke tests."""
     records: dict[str, Record] = {}
     if request.scale == "smoke":
         return records

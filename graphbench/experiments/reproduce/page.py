@@ -1,4 +1,4 @@
-"""Write the page of results: scores of all records beside those that papers print."""
+"""Write the page of results: scores of all records next to those printed in papers."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from graphbench.experiments.reproduce.tables import Cell, Table
 
 _HEAD = """# Results
 
-Written by `graphbench reproduce --records ... --page RESULTS.md` out of {count:,} records of runs, which are in the
-repository with their curves; nothing here is typed by hand. **Short** is what was trained for less than the published
-training, or by a reduced recipe: such a score does not compare with a printed one, and a row of one seed says nothing
-about the next. Mean and standard deviation are over seeds; scores are those of the epoch with the best validation
-score, or of the last epoch where the recipe says so. Graphs that are **redrawn** are the published ones in validation
-and test, and another sample of the same set in training. Rows that name nobody were run by the maintainers; others were
-sent by the person they name and checked by `graphbench verify`.
+Written by `graphbench reproduce --records ... --page RESULTS.md` from {count:,} records of runs, which are in the
+repository with their curves; nothing here is typed by hand. **Short** runs were trained for less than the published
+training, or with a reduced recipe: such a score is not comparable with a printed one, and one seed says nothing about
+the next. Mean and standard deviation are over seeds; scores are those of the epoch with the best validation
+score, or of the last epoch if the recipe says so. **Redrawn** graphs are the published ones in validation and test,
+and another sample of the same set in training. Rows without a name were run by the maintainers; others were sent by the
+person they name and checked by `graphbench verify`.
 """
 _Printed = dict[tuple[tuple[str, ...], tuple[str, ...], str], list[tuple[Table, Cell]]]
 _ROW = ("model", "data", "recipe", "parameters", "trained", "seeds", "validation", "test", "printed")
@@ -37,7 +37,7 @@ def _spread(values: Sequence[float | None]) -> str:
 
 
 def _length(group: Sequence[Record]) -> str:
-    """Say how long runs were, and whether that is the published length."""
+    """Describe how long runs were, and whether that is the published length."""
     counts = ([record.epochs for record in group], "epoch"), ([record.steps for record in group], "step")
     parts = [span(numbers, noun) for numbers, noun in counts if all(numbers)]
     kind = {True: ["whole"], False: ["**short**"], None: []}[group[0].full]
@@ -45,7 +45,7 @@ def _length(group: Sequence[Record]) -> str:
 
 
 def _group(records: Iterable[Record]) -> list[list[Record]]:
-    """Group runs that differ only in their seed, and whole ones, which a falling rate may end, in their length."""
+    """Group runs that differ only in their seed; full ones, which a falling rate may end, may also differ in length."""
     groups: dict[tuple[object, ...], list[Record]] = {}
     for one in records:
         length = None if one.full else (one.epochs, one.steps)
@@ -69,7 +69,7 @@ def printed_values(tables: Iterable[Table]) -> _Printed:
 
 
 def _origin(records: Sequence[Record]) -> str:
-    """Say when, with which code and versions, and on which hardware runs were made."""
+    """Describe when, with which code and versions, and on which hardware runs were trained."""
     facts = []
     for name in ("date", "commit", "versions", "hardware"):
         values = {str(value) for record in records if (value := getattr(record, name))}
@@ -86,7 +86,7 @@ def _origin(records: Sequence[Record]) -> str:
 
 
 def _commit(commit: str) -> str:
-    """Shorten commits, and say whether files differed from them.
+    """Shorten commits, and state whether files differed from them.
 
     Examples:
         >>> _commit("3c6c5078cbb5-dirty")
@@ -99,7 +99,7 @@ def _commit(commit: str) -> str:
 
 
 def _short(option: str) -> str:
-    """Drop the path to an option, which its record has.
+    """Drop the path of an option, which its record has.
 
     Examples:
         >>> _short("--model.architecture.init_args.num_layers=12")
@@ -110,7 +110,7 @@ def _short(option: str) -> str:
 
 
 class Page:
-    """RESULTS.md, with printed values of `tables` beside the scores."""
+    """RESULTS.md, with printed values of `tables` next to the scores."""
 
     def __init__(self, tables: Iterable[Table]) -> None:
         self.printed = printed_values(tables)
@@ -126,7 +126,7 @@ class Page:
         for note in dict.fromkeys(record.note for record in records if record.note):
             lines += [note, ""]
         groups = _group(records)
-        # Curves that no paper prints fit into a grid, which has no room for a printed value beside each.
+        # Curves without printed values fit into a grid, which has no room for printed values.
         if any(record.column for record in records) and not any(self._beside(group[0]) for group in groups):
             lines += self._grid(groups)
         else:
@@ -134,7 +134,7 @@ class Page:
         return "\n".join([*lines, ""])
 
     def _beside(self, record: Record) -> str:
-        """Return the printed values of the same recipe, in their own unit."""
+        """Return the printed values of the same recipe, in their unit."""
         if record.altered:
             return ""
         values = self.printed.get((record.recipe, record.options, record.metric), [])

@@ -28,9 +28,9 @@ from graphbench.runs.differences import NOTHING, Difference
 
 Scale = Literal["full", "short", "smoke"]
 SCALES: tuple[Scale, ...] = get_args(Scale)
-#: A short training is shorter by this factor.
+#: Factor by which a short training is shorter.
 SHORT = 20
-#: Options of a smoke test: two steps and a batch of the validation split. `test` scores whole splits alone, so none is.
+#: Options of a smoke test: two steps and a batch of the validation split. `test` only scores full splits, so not here.
 _SMOKE = (
     "--trainer.max_epochs=1",
     "--trainer.limit_train_batches=2",
@@ -38,11 +38,11 @@ _SMOKE = (
     "--trainer.check_val_every_n_epoch=1",
     "--data.init_args.batch_size=4",
 )
-#: Largest number of characters of altered options in the name of a folder.
+#: Maximum number of characters of altered options in a folder name.
 _LONGEST = 80
-# A warmup of several epochs would leave the weights of one epoch, or two steps, about where they were drawn.
+# A warmup of several epochs would leave the weights nearly unchanged after one epoch or two steps.
 _CONSTANT = ("--model.schedule.name=constant", "--model.schedule.warmup=0")
-#: Trials of one seed have numbers `seed * MOST_STARTS + start`, so that no two seeds share one.
+#: Trials of a seed have numbers `seed * MOST_STARTS + start`, so seeds never share one.
 MOST_STARTS = 100
 
 
@@ -52,7 +52,7 @@ class Request:
 
     scale: Scale = "full"  # the whole recipe, a twentieth of it, or a few steps
     seeds: tuple[int, ...] = (0,)  # `seed_everything` of each run
-    offline: bool = False  # use data that need no download; a smoke test always does, or else uses random graphs
+    offline: bool = False  # use data that need no download; a smoke test always does, or uses random graphs
     extra: tuple[str, ...] = ()  # options for every `graphbench fit`
 
     def __post_init__(self) -> None:
@@ -63,9 +63,9 @@ class Request:
 class Job:
     """The trainings behind one score."""
 
-    training: Training  # from the first initial weights
-    before: Training | None = None  # the training from whose best weights it starts
-    starts: int = 1  # number of initial weights, of which the best after an epoch are trained to the end
+    training: Training  # with the first initial weights
+    before: Training | None = None  # the training whose best weights it starts from
+    starts: int = 1  # number of initial weights, of which the best after one epoch are trained to the end
 
     def trials(self) -> list[Training]:
         """Return trainings of one epoch at a constant rate from each of several initial weights."""
@@ -86,7 +86,7 @@ class Job:
         return replace(self.training, seed=best.seed)
 
     def is_finished(self, output: Path) -> bool:
-        """Tell whether it has a score."""
+        """Return whether it has a score."""
         chosen = self.chosen(output)
         return chosen is not None and chosen.is_finished(output)
 
@@ -99,7 +99,7 @@ class Job:
         """Run or resume the trainings that are not finished; `begin` is called before each.
 
         Raises:
-            SystemExit: a command failed, or another process is at one of them; finished trainings stay.
+            SystemExit: a command failed, or another process is working on one of them; finished trainings stay.
         """
         for training in (self.before, *self.trials()):
             if training is not None:
@@ -121,7 +121,7 @@ def _schedule(recipe: Sequence[str], share: int) -> tuple[str, ...]:
     lengths = {name: setting(recipe, f"model.schedule.{name}") for name in ("warmup", "step_size")}
     shortened: dict[str, Any] = {name: max(1, round(value / share)) for name, value in lengths.items() if value}
     if ends := setting(recipe, "model.schedule.milestones"):
-        # Rounded ends may coincide, and each must lie behind the one before.
+        # Rounded ends may coincide, but must be increasing.
         first, *rest = (round(end / share) for end in ends)
         shortened["milestones"] = [*accumulate(rest, lambda last, end: max(last + 1, end), initial=max(1, first))]
     return tuple(f"--model.schedule.{name}={value}" for name, value in shortened.items())
@@ -143,7 +143,7 @@ def scaled(cell: Cell, request: Request) -> tuple[str, ...]:
 
 
 def altering(words: Iterable[str]) -> tuple[str, ...]:
-    """Return options that alter the training of a recipe: all but those of folders, devices and loggers.
+    """Return options that alter the training of a recipe: all except those for folders, devices and loggers.
 
     Examples:
         >>> altering(["--trainer.accelerator=gpu", "--data.init_args.batch_size=4", "--trainer.limit_val_batches=2"])
@@ -162,7 +162,7 @@ def _checksum(words: Sequence[str]) -> str:
 
 
 def _file_name(words: Sequence[str]) -> str:
-    """Shorten options to a part of a folder's name, with a checksum that distinguishes long ones."""
+    """Shorten options to a part of a folder's name, with a checksum to distinguish long ones."""
     pairs = [word.removeprefix("--").partition("=") for word in words]
     text = ",".join(f"{name.rpartition('.')[2]}={value}" for name, _, value in pairs)
     short = re.sub(r"[^\w.=,-]", "", text)[:_LONGEST]
@@ -207,31 +207,31 @@ def job_of(cell: Cell, seed: int, request: Request, output: Path) -> Job:
     source = replace(cell, recipe=cell.after, options=(), after=(), starts=1)
     before = _training(source, seed, request, ())
     start = f"--model.init_from={before.folder(output) / 'checkpoints' / 'best.ckpt'}"
-    # Named by the recipe it starts from: the path of the weights depends on where DIR lies.
+    # Named after the recipe it starts from, since the path of the weights depends on DIR.
     training = _training(cell, first, request, [*cell.options, f"from={' + '.join(cell.after)}"])
     return Job(replace(training, options=[*training.options, start]), before, starts)
 
 
 def is_trained(cell: Cell) -> bool:
-    """Tell whether a cell is the score of a training."""
+    """Return whether a cell is the score of a training."""
     return cell.way == "recipe"
 
 
 def jobs(cells: Iterable[Cell], request: Request, output: Path) -> list[Job]:
-    """List the jobs of cells without repetition: all of a seed before the next; those that start from others last."""
+    """List the jobs of cells without repetition: seed by seed, and those that start from others last."""
     selected = [cell for cell in cells if is_trained(cell)]
     by_folder: dict[Path, Job] = {}
     for seed in request.seeds:
         for cell in selected:
             job = job_of(cell, seed, request, output)
-            if job.before is not None:  # a separate job, or two that start from it would train it at the same time
+            if job.before is not None:  # a separate job, else two that start from it would train it at the same time
                 by_folder.setdefault(job.before.folder(output), Job(job.before))
             by_folder.setdefault(job.training.folder(output), job)
     return sorted(by_folder.values(), key=lambda job: job.before is not None)
 
 
 def coverage(cells: Sequence[Cell], scale: Scale) -> str:
-    """Say in a line how many of the cells are trained, on which graphs, and how many are left out and why."""
+    """Describe in a line how many cells are trained, on which graphs, and how many are skipped and why."""
     trained = [cell for cell in cells if is_trained(cell)]
     random = [cell for cell in trained if scale == "smoke" and not can_be_offline(cell.recipe)]
     measured = [cell for cell in cells if cell.csv and scale != "smoke"]
@@ -239,7 +239,7 @@ def coverage(cells: Sequence[Cell], scale: Scale) -> str:
     left = Counter(cell.way for cell in cells if not cell.is_open or (cell.way == "script" and cell not in measured))
     line = f"Of {len(cells):,} values {len(trained):,} are trained"
     if random:
-        line += f", {len(random):,} of them on random graphs in the place of data that are not here"
+        line += f", {len(random):,} of them on random graphs in place of missing data"
     line += f"; {len(looked_up):,} are counted or looked up"
     line += f"; {len(measured):,} are measured by scripts" if measured else ""
     reasons = ", ".join(f"{count:,} {way}" for way, count in left.items())
@@ -247,7 +247,7 @@ def coverage(cells: Sequence[Cell], scale: Scale) -> str:
 
 
 def select(table: Table, rows: Sequence[str] = (), columns: Sequence[str] = ()) -> list[Cell]:
-    """Select the cells of a table in some rows and columns, by default in all."""
+    """Select the cells of a table in the given rows and columns, by default all."""
     for option, names, keys in (("--only", rows, table.row_names), ("--columns", columns, table.columns)):
         for name in names:
             if name not in keys:

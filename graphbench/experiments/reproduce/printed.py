@@ -1,4 +1,4 @@
-"""Read a value as a paper prints it."""
+"""Read a value as printed in a paper."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-# Nothing may follow that makes the number a part of a word or of a version, as in 3D or 1.2.3.
+# The number must not be followed by something that makes it part of a word or a version, as in 3D or 1.2.3.
 _NUMBER = re.compile(r"^(-?[\d,]*\.?\d+(?:e-?\d+)?)\s*([kM%]?)(?:\s*±\s*(\d*\.?\d+))?(?![\w.])")
 _UNITS = {"": 1.0, "%": 1.0, "k": 1e3, "M": 1e6}
 

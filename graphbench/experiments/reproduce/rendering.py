@@ -39,7 +39,7 @@ def number(value: float | None, like: str = "") -> str:
         return f"{value:g}"
     if "." not in digits and float(value).is_integer():
         return f"{int(value):,}"
-    # Digits alone, without the unit or mark behind them: 421.5k, 0.07*.
+    # Only digits, without the unit or mark after them: 421.5k, 0.07*.
     places = len(digits.partition(".")[2].rstrip("kM%s*")) + 1 if "." in digits else 4
     return f"{value:.{places}f}" if abs(value) < 1e6 else f"{value:.6g}"
 
@@ -53,7 +53,7 @@ def spread(one: Obtained) -> str:
 
 
 def _reason(one: Obtained) -> str:
-    """Say how a value is obtained, or why not."""
+    """Describe how a value is obtained, or why not."""
     cell = one.cell
     names = " + ".join(cell.recipe)
     way = {
@@ -71,7 +71,7 @@ def _reason(one: Obtained) -> str:
 
 
 def _trained(one: Obtained) -> str:
-    """Say how long the runs were, and how many there are."""
+    """Describe how long the runs were, and how many there are."""
     if not one.seeds:
         return ""
     length = several(one.steps or 0, "step") if one.epochs is None else several(one.epochs, "epoch")
@@ -80,7 +80,7 @@ def _trained(one: Obtained) -> str:
 
 
 def several(count: int, noun: str) -> str:
-    """Format a count with its noun, in the singular or the plural."""
+    """Format a count with its noun, singular or plural."""
     return f"{count:,} {noun}{'s' * (count != 1)}"
 
 
@@ -129,7 +129,7 @@ def csv_rows(table: Table, values: Sequence[Obtained]) -> list[dict[str, Any]]:
 
 
 def _lead(table: Table, values: Sequence[Obtained], request: Request) -> str:
-    """Say what the table shows, and how its runs were trained."""
+    """Describe what the table shows, and how its runs were trained."""
     scale = {
         "full": "the whole recipes",
         "short": "short runs",
@@ -157,7 +157,7 @@ def _detail_rows(values: Sequence[Obtained]) -> list[list[str]]:
 
 
 def _grid(table: Table, values: Sequence[Obtained]) -> tuple[list[str], list[tuple[str, list[Obtained | None]]]]:
-    """Return names of columns, and name and cells of each row, without empty ones."""
+    """Return the names of columns, and the name and cells of each row, without empty ones."""
     by_place = {(one.cell.row, one.cell.column): one for one in values}
     columns = [key for key in table.columns if any(place[1] == key for place in by_place)]
     rows = [key for key in table.row_names if any(place[0] == key for place in by_place)]
@@ -172,7 +172,7 @@ def _below(one: Obtained) -> str:
 
 
 def markdown(table: Table, values: Sequence[Obtained], request: Request, figure: str = "") -> str:
-    """Write the grid, then every value with its details; `figure` is the name of a file beside it."""
+    """Write the grid, then every value with its details; `figure` is the name of a file next to it."""
     header, grid = _grid(table, values)
     lines = [f"# {table.name}: {table.title}", "", _lead(table, values, request), ""]
     lines += [f"![{table.title}]({figure})", ""] if figure else []
@@ -209,7 +209,7 @@ def html(table: Table, values: Sequence[Obtained], request: Request, figure: str
 
 
 def write_table(table: Table, values: Sequence[Obtained], request: Request, output: Path) -> list[Path]:
-    """Write the table as HTML, Markdown and CSV beside the runs, and its figure as SVG, and return the paths."""
+    """Write the table as HTML, Markdown and CSV next to the runs, and its figure as SVG; return the paths."""
     stem = table.name.replace("/", "-") + ("" if request.scale == "full" else f".{request.scale}")
     paths = [output / f"{stem}.{suffix}" for suffix in ("html", "md", "csv", "svg")]
     figure = draw(table, values, request, output)
@@ -229,7 +229,7 @@ def data_of(table: Table) -> dict[str, str]:
 
 
 def summary(table: Table) -> dict[str, Any]:
-    """Summarize a table: how many values are obtained in which way, and how many trained without a network."""
+    """Summarize a table: how many values are obtained in each way, and how many are trained without a network."""
     ways = Counter(cell.way for cell in table.cells)
     trained = [cell for cell in table.cells if cell.way == "recipe"]
     return {

@@ -1,4 +1,4 @@
-"""Run the jobs of a plan one after the other, one on each device, or as units of a launcher."""
+"""Run the jobs of a plan one after another, one on each device, or as units of a launcher."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ log = logging.getLogger(__name__)
 
 
 def missing(jobs: Sequence[Job], output: Path) -> list[int]:
-    """Return numbers of the jobs that neither have a score nor diverged."""
+    """Return the numbers of jobs that neither have a score nor diverged."""
     return [number for number, job in enumerate(jobs) if not job.is_finished(output) and not job.diverged(output)]
 
 
 def stages(jobs: Sequence[Job], numbers: Sequence[int]) -> list[list[int]]:
-    """Split jobs into those that need no other, then those that start from one; each stage can run in parallel."""
+    """Split jobs into those that need no other, and those that start from one; each stage can run in parallel."""
     first = [number for number in numbers if jobs[number].before is None]
     second = [number for number in numbers if jobs[number].before is not None]
     return [stage for stage in (first, second) if stage]
 
 
 def run_here(jobs: Sequence[Job], numbers: Sequence[int], output: Path, after_each: Callable[[], None]) -> list[int]:
-    """Run jobs one after the other, and return the numbers of those that failed, or that another process is at.
+    """Run jobs one after another; return the numbers of those that failed, or that another process works on.
 
-    A training that diverged has not failed.
+    A diverged training has not failed.
     """
     failed = []
     for place, number in enumerate(numbers, 1):
         job, training = jobs[number], jobs[number].training
-        if not missing([job], output):  # another process has run it meanwhile
+        if not missing([job], output):  # another process has run it in the meantime
             after_each()
             continue
         log.info("%d of %d: %s, seed %d", place, len(numbers), training.name, training.seed)
@@ -46,10 +46,10 @@ def run_here(jobs: Sequence[Job], numbers: Sequence[int], output: Path, after_ea
         try:
             job.run(output, note.begin)
         except TrainedElsewhere as elsewhere:
-            log.warning("%s, seed %d, is left: %s", training.name, training.seed, elsewhere)
+            log.warning("%s, seed %d, is skipped: %s", training.name, training.seed, elsewhere)
             failed.append(number)
             code = None
-        except CommandFailed as error:  # signals to this command are other exceptions, and propagate
+        except CommandFailed as error:  # signals to this command raise other exceptions, which propagate
             if job.diverged(output):
                 log.warning("%s diverged; to train it again, remove its folder.", training.name)
             else:
@@ -58,7 +58,7 @@ def run_here(jobs: Sequence[Job], numbers: Sequence[int], output: Path, after_ea
                 code, problem = error.returncode, str(error)
         note.end(code, problem)
         after_each()
-    still = missing(jobs, output)  # without those that another process has finished by now
+    still = missing(jobs, output)  # without those that other processes have finished by now
     return [number for number in failed if number in still]
 
 
@@ -67,7 +67,7 @@ def run_beside(
 ) -> list[int]:
     """Run some jobs of a plan on several devices, each in its own process; return the numbers of those that failed.
 
-    `devices` are values of `CUDA_VISIBLE_DEVICES`, and `command` the words after `graphbench` that make this plan.
+    `devices` are values of `CUDA_VISIBLE_DEVICES`, and `command` the words after `graphbench` that create this plan.
     """
 
     def run(number: int, device: str) -> int | None:
@@ -83,7 +83,7 @@ def run_beside(
 
 
 def units(jobs: Sequence[Job], numbers: Sequence[int], output: Path, command: Sequence[str]) -> list[list[Unit]]:
-    """Return some jobs of a plan as units for a launcher, in stages; see `run_beside` for the command."""
+    """Return jobs of a plan as units for a launcher, in stages; see `run_beside` for the command."""
     return [
         [Unit(_name(jobs[one], output), (*command, "--job", str(one)), _log(jobs[one], output)) for one in stage]
         for stage in stages(jobs, numbers)
@@ -91,7 +91,7 @@ def units(jobs: Sequence[Job], numbers: Sequence[int], output: Path, command: Se
 
 
 def planned(jobs: Sequence[Job], output: Path) -> list[tuple[str, list[Path]]]:
-    """Return name and possible run folders of each job: one for each seed that its weights may start from."""
+    """Return name and possible run folders of each job: one for each seed of its initial weights."""
 
     def folders(job: Job) -> list[Path]:
         starts = [replace(job.training, seed=one.seed).folder(output) for one in job.trials()]

@@ -1,4 +1,4 @@
-"""Run the scripts of a clone that measure values of a table, and read the values from the CSV that each writes."""
+"""Run a clone's scripts that measure values of a table, and read the values from the CSV that each writes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from graphbench.runs.holding import InUse, claimed
 
 log = logging.getLogger(__name__)
 
-#: Word of a script's command that stands for its output folder.
+#: Placeholder for the output folder in a script's command.
 _FOLDER = "DIR"
 #: Column of the CSV with the keys of the table's rows.
 _ROW = "row"
@@ -38,7 +38,7 @@ class Script:
         return output / "scripts" / self.table.replace("/", "-")
 
     def is_finished(self, output: Path) -> bool:
-        """Tell whether its CSV exists."""
+        """Return whether its CSV exists."""
         return (self.folder(output) / self.csv).is_file()
 
     @property
@@ -49,11 +49,11 @@ class Script:
         return next((one for one in path.parents if words and (one / words[0]).is_file()), None)
 
     def run(self, output: Path) -> None:
-        """Run it in the clone, unless another process has just done so.
+        """Run it in the clone, unless another process has just run it.
 
         Raises:
             CommandFailed: it failed, or wrote no CSV.
-            InUse: another process runs it.
+            InUse: another process is running it.
         """
         with claimed(self.folder(output)):
             if not self.is_finished(output):
@@ -63,7 +63,7 @@ class Script:
         folder = self.folder(output).absolute()
         folder.mkdir(parents=True, exist_ok=True)
         words = [{_FOLDER: str(folder), "python": sys.executable}.get(word, word) for word in shlex.split(self.command)]
-        # A script imports what lies beside it.
+        # A script imports files next to it.
         environment = {name: value for name, value in os.environ.items() if name != "PYTHONSAFEPATH"}
         code = subprocess.run(words, cwd=self.root, env=environment, check=False).returncode
         if code or not self.is_finished(output):
@@ -87,7 +87,7 @@ def scripts(table: Table, cells: Iterable[Cell]) -> list[Script]:
 
 
 def run_missing(chosen: Iterable[Script], output: Path) -> list[Script]:
-    """Run scripts without output, and return those that failed, or that another process runs.
+    """Run scripts without output, and return those that failed, or that another process is running.
 
     A warning names those that the installation lacks.
     """
@@ -108,7 +108,7 @@ def run_missing(chosen: Iterable[Script], output: Path) -> list[Script]:
 
 
 def measured(table: Table, cells: Iterable[Cell], output: Path) -> list[Record]:
-    """Make records of the values that scripts measured, in the order of the cells."""
+    """Create records of the values that scripts measured, in the order of the cells."""
     now = describe_environment()
     fields = {
         "hardware": f"{now['processor']}, {now['torch_threads']} threads",

@@ -12,28 +12,28 @@ A table is a YAML file in a distribution's folder `tables`, declared by an entry
       s4: {missing: S4, cells: {listops: 88.65}}
       sft: {name: SFT-Relative, recipe: "sft/{column}", cells: {listops: 39.95}}
 
-The way to a value stands in a cell, its row, its column or the whole table; the nearest counts:
+The way to obtain a value is in a cell, its row, its column or the whole table; the nearest counts:
 
 - `recipe`: a configuration and, after ` + `, its overlays. It is trained with `options`, from the best weights of the
-  configurations `after`, from the best of `starts` first epochs, and scored by the column's `metric`;
+  configurations `after`, from the best of `starts` first epochs, and scored with the column's `metric`;
 - `count`: true: the trainable parameters of `recipe`;
 - `setting`: the value of an option in `recipe`; `fact`: a field of the benchmark's specification;
 - `script`: a script of a clone that measures or draws it. With `csv`, a file that it writes into DIR, `graphbench
-  reproduce` runs it: keys of rows stand in the file's column `row`, and every other column has the key of one;
-- `quoted`, `missing`, `unwritten`: it is not obtained, with the reason: it is only quoted, the model that is missing,
-  or the recipe that is missing for an existing model.
+  reproduce` runs it: keys of rows are in the file's column `row`, and other columns are named by keys of columns;
+- `quoted`, `missing`, `unwritten`: it is not obtained, with the reason: it is only quoted, its model is missing, or the
+  recipe is missing for an existing model.
 
 A `metric` is the logged name of a score, `diagnostics/FILE.csv#COLUMN` for the mean of a column in the last epoch, or a
-cost of the training: `cost/seconds_per_step`, of the fit with its validations, or `cost/peak_memory_mb`.
+cost of the training: `cost/seconds_per_step`, of the fit including validation, or `cost/peak_memory_mb`.
 
-`differs` describes a departure of the recipe from the paper's protocol (another model, split, loss or solver); those of
-all levels are printed with the value and prevent a verdict.
+`differs` describes a departure of the recipe from the paper's protocol (another model, split, loss or solver); the
+departures of all levels are printed with the value and prevent a verdict.
 
 `best` of a row has, by column, a better value of the same model that was published elsewhere; `best_source` of the
-nearest level says where. Both stand beside the printed value and decide no verdict. `figure` says what is drawn.
+nearest level says where. Both are shown next to the printed value, and decide no verdict. `figure`: see `drawing`.
 
-`{column}`, `{row}` and the names in `with` of row and column are replaced by their values. `cells: all` stands for a
-curve without printed values, with a point in every column.
+`{column}`, `{row}` and the names in `with` of row and column are replaced by their values. `cells: all` is a curve
+without printed values, with a point in every column.
 """
 
 from __future__ import annotations
@@ -58,11 +58,11 @@ from graphbench.registry.expected import check_keys
 
 log = logging.getLogger(__name__)
 
-#: Ways to a value, as keys of a table file; the first one of a level counts.
+#: Ways to obtain a value, as keys of a table file; the first one of a level counts.
 WAYS = ("missing", "unwritten", "quoted", "script", "setting", "fact", "count", "recipe")
-#: Costs of a training that a column may show.
+#: Training costs that a column may show.
 COSTS = ("cost/seconds_per_step", "cost/peak_memory_mb")
-#: Ways of values that are not obtained.
+#: Ways for values that are not obtained.
 CLOSED = ("missing", "unwritten", "quoted")
 _HELPERS = ("recipe", "options", "after", "starts", "csv", "note", "differs", "best_source", "with")
 _TABLE_KEYS = ("title", "paper", "place", "printed", "seeds", "figure", "columns", "rows", *WAYS, *_HELPERS)
@@ -82,14 +82,14 @@ class Column:
     #: logged name of the score, `diagnostics/FILE.csv#COLUMN` for the mean of its last epoch, or one of `COSTS`; a row
     #: or a cell may name another.
     metric: str = ""
-    scale: float = 1.0  # printed value over logged value, 100 for per cents
+    scale: float = 1.0  # printed value over logged value, 100 for percentages
     better: str = ""  # `higher`, `lower` or ""
     filled: Mapping[str, Any] = field(default_factory=dict)  # names and values of its `with`
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A value of a table and the way to it."""
+    """A value of a table and how to obtain it."""
 
     row: str  # key of its row
     column: str  # key of its column
@@ -100,9 +100,9 @@ class Cell:
     way: str  # one of `WAYS`
     what: str = ""  # the reason of a closed way, or the option, field or script
     recipe: tuple[str, ...] = ()  # configurations, first to last
-    options: tuple[str, ...] = ()  # further options of `graphbench fit`
+    options: tuple[str, ...] = ()  # additional options of `graphbench fit`
     after: tuple[str, ...] = ()  # configurations of a training from whose best weights this one starts
-    starts: int = 1  # number of initial weights, of which the best after an epoch are trained
+    starts: int = 1  # number of initial weights, of which the best after one epoch are trained
     metric: str = ""  # logged name of the score
     csv: str = ""  # file of a script that has the value
     note: str = ""  # a misprint, a disagreement, or another remark
@@ -117,7 +117,7 @@ class Cell:
 
     @property
     def is_open(self) -> bool:
-        """Tell whether the value can be obtained."""
+        """Return whether the value can be obtained."""
         return self.way not in CLOSED
 
 
@@ -125,17 +125,17 @@ class Cell:
 class Table:
     """A table or figure of a paper."""
 
-    name: str  # as `graphbench reproduce` takes it, such as `sft/table-4`
+    name: str  # for `graphbench reproduce`, such as `sft/table-4`
     title: str  # its subject
     paper: str  # short name of the paper
     place: str  # in the paper, such as `table 4`
     columns: Mapping[str, Column]  # by key, in order
-    cells: tuple[Cell, ...]  # row by row, without values that the paper leaves out
-    seeds: int | None = None  # number of runs that the paper averages, if it says so
+    cells: tuple[Cell, ...]  # row by row, without values missing in the paper
+    seeds: int | None = None  # number of runs that the paper averages, if stated
     note: str = ""  # a remark
     distribution: str = ""  # the package that ships it
     row_names: Mapping[str, str] = field(default_factory=dict)  # by key
-    #: what is drawn of it, see `drawing.py`; empty for a table without one.
+    #: its figure, see `drawing.py`; empty for a table without one.
     figure: Mapping[str, Any] = field(default_factory=dict)
 
     @cached_property
@@ -157,10 +157,10 @@ def _column(key: str, content: Any, where: str) -> Column:
 
 @dataclass(frozen=True)
 class _Levels:
-    """Keys of a cell, its row, its column and the table, of which the nearest counts."""
+    """Keys of a cell, its row, its column and the table; the nearest counts."""
 
     levels: tuple[Mapping[str, Any], ...]
-    names: Mapping[str, Any]  # names and values that texts are filled with
+    names: Mapping[str, Any]  # names and values to fill into texts
     where: str  # for messages
 
     def nearest(self, key: str) -> Any:
@@ -181,23 +181,23 @@ class _Levels:
         return tuple(self.fill(self.nearest(key)).split(" + ")) if self.nearest(key) else ()
 
     def options(self) -> tuple[str, ...]:
-        """Return the options from table to cell: of one given twice, the later one on a command line counts."""
+        """Return the options from table to cell: of repeated options, the last on a command line counts."""
         return tuple(self.fill(word) for level in reversed(self.levels) for word in _words(level.get("options")))
 
     def way(self) -> tuple[str, str]:
-        """Return the way of the nearest level, and its value."""
+        """Return the way at the nearest level, and its value."""
         for level in self.levels:
             for way in WAYS:
                 if level.get(way) not in (None, False):
                     return way, str(level[way])
-        raise BadInput(f"{self.where} says no way to its value: one of {', '.join(WAYS)}.")
+        raise BadInput(f"{self.where} does not say how to obtain its value: one of {', '.join(WAYS)}.")
 
 
 def _cell(table: Mapping[str, Any], key: str, column: Column, content: Any, where: str) -> Cell:
     cell = check_keys(content if isinstance(content, Mapping) else {"printed": content}, _CELL_KEYS, where)
     row = table["rows"][key]
     names = {"row": key, "column": column.key}
-    for level in (table["columns"][column.key] or {}, row, cell):  # the nearest last, so that its words count
+    for level in (table["columns"][column.key] or {}, row, cell):  # the nearest last, so that it takes precedence
         names |= level.get("with", {})
     levels = _Levels((cell, row, table["columns"][column.key] or {}, table), names, where)
     way, what = levels.way()
@@ -242,7 +242,7 @@ def read_table(path: Path, name: str, distribution: str = "") -> Table:
     cells = list(_cells(content, columns, str(path)))
     printed = sum(bool(cell.printed.text) for cell in cells)
     if printed != content["printed"]:
-        raise BadInput(f"{path} has {printed} printed values and says {content['printed']}.")
+        raise BadInput(f"{path} has {printed} printed values, but says {content['printed']}.")
     row_names = {key: str((row or {}).get("name", key)) for key, row in content["rows"].items()}
     return Table(
         name=name,
@@ -274,7 +274,7 @@ def table_files() -> dict[str, tuple[Path, str]]:
         package, _, part = entry.target.partition(":")
         folder = folder_of(package, "tables")
         if folder is None:
-            log.warning("The tables %s of %s are not where it says; reinstall it.", entry.prefix, entry.distribution)
+            log.warning("The tables %s of %s are missing; reinstall it.", entry.prefix, entry.distribution)
             continue
         for path in sorted((folder / part).rglob("*.yaml")):
             name = f"{entry.prefix}/{path.relative_to(folder / part).with_suffix('').as_posix()}"

@@ -1,4 +1,4 @@
-"""Run many trainings by one command: models, variations, seeds and folds, here or as jobs of a cluster."""
+"""Run many trainings with one command: models, variations, seeds and folds, here or as jobs of a cluster."""
 
 from graphbench.experiments.sweeps.local import Failure, run_all
 from graphbench.experiments.sweeps.plan import Sweep, Variant, parse_numbers, parse_variation

@@ -1,4 +1,4 @@
-"""Run the trainings of a sweep one after the other, or several at a time on the local devices."""
+"""Run the trainings of a sweep one after another, or several at a time on the local devices."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ class Failure:
 
 
 def run_all(trainings: Sequence[Training], output: Path, jobs: int = 1, logs: bool = True) -> list[Failure]:
-    """Train and test all trainings that are not finished, several `jobs` at a time; failures do not stop the others.
+    """Train and test all unfinished trainings, `jobs` at a time; failures do not stop the others.
 
-    What another call works on is left to it and is among the failures of this one. With `logs` the output of a training
-    goes into `output/logs`.
+    A training that another call works on is skipped and counts as a failure of this one. With `logs`, the output of a
+    training goes to `output/logs`.
 
     Returns:
         The failures: of this call, then of earlier ones.
@@ -45,7 +45,7 @@ def run_all(trainings: Sequence[Training], output: Path, jobs: int = 1, logs: bo
     for training in trainings:
         (finished if training.is_finished(output) else missing).append(training)
     if finished:
-        log.info("%d of %d trainings are finished already.", len(finished), len(trainings))
+        log.info("%d of %d trainings are already finished.", len(finished), len(trainings))
     numbered = [(training, f"[{place}/{len(missing)}]") for place, training in enumerate(missing, 1)]
 
     def run(item: tuple[Training, str], environment: Mapping[str, str]) -> Failure | None:
@@ -53,14 +53,14 @@ def run_all(trainings: Sequence[Training], output: Path, jobs: int = 1, logs: bo
 
     failures = run_in_parallel(run, numbered, [{}] if jobs == 1 else devices(jobs))
     failed = [failure for failure in failures if failure is not None]
-    # What was left to another call may have ended by now.
+    # Trainings skipped for another call may have finished by now.
     finished += [failure.training for failure in failed if failure.training.is_finished(output)]
     failed = [failure for failure in failed if failure.training not in finished]
     return failed + [failure for one in finished if (failure := _diverged(one, output)) is not None]
 
 
 def failures_of(trainings: Sequence[Training], output: Path) -> list[Failure]:
-    """Return trainings without a score, with the reasons that were noted."""
+    """Return trainings without a score, with the recorded reasons."""
     failures = []
     for training in trainings:
         if training.is_finished(output):
@@ -79,11 +79,11 @@ def _run(training: Training, number: str, output: Path, environment: Mapping[str
     folder = training.folder(output)
     path = output / "logs" / f"{folder.name}.log" if logs else None
     log.info("%s %s%s", number, folder.name, f": see {path}" if path is not None else "")
-    note = Note(None if path is None else record_of(path))  # whoever wants this one alone notes how it ends
+    note = Note(None if path is None else record_of(path))  # the caller that runs only this one records how it ends
     failure, code = _outcome(training, output, path, environment, note)
     note.end(code, "" if code is None or failure is None else failure.reason)
     if code is None:
-        log.info("%s %s is left to another process", number, folder.name)
+        log.info("%s %s is skipped: another process works on it", number, folder.name)
     if failure is None:
         stored = results(folder)
         name = f"test/{stored['metric']}"
@@ -94,7 +94,7 @@ def _run(training: Training, number: str, output: Path, environment: Mapping[str
 def _outcome(
     training: Training, output: Path, path: Path | None, environment: Mapping[str, str], note: Note
 ) -> tuple[Failure | None, int | None]:
-    """Train and test, and return the failure and the exit code, which is None where another process trains it."""
+    """Train and test, and return the failure and the exit code, None if another process trains it."""
     command = partial(graphbench, log=path, environment=environment or None)
     try:
         train(training.folder(output), partial(training.arguments, output), command, begin=note.begin)
@@ -105,17 +105,17 @@ def _outcome(
     except GraphbenchError as error:
         return Failure(training, str(error)), 1
     if not training.is_finished(output):
-        return Failure(training, "it left no scores"), 1
+        return Failure(training, "it has no scores"), 1
     return _diverged(training, output), 0
 
 
 def _diverged(training: Training, output: Path) -> Failure | None:
-    """Return the failure of a finished training whose score is no number."""
+    """Return the failure of a finished training whose score is not a number."""
     stored = results(training.folder(output))
     score = stored["test"].get(f"test/{stored['metric']}")
     if isinstance(score, (int, float)) and math.isfinite(score):
         return None
-    return Failure(training, f"it diverged: test {stored['metric']} is no number")
+    return Failure(training, f"it diverged: test {stored['metric']} is not a number")
 
 
 def _last_line(path: Path | None) -> str:
@@ -127,10 +127,10 @@ def _last_line(path: Path | None) -> str:
 
 
 def devices(jobs: int) -> list[dict[str, str]]:
-    """Return environments of `jobs` trainings at a time: a share of the cores, and a GPU in turn if there is one."""
+    """Return environments for `jobs` trainings at a time: a share of the cores, and GPUs in turn if there are any."""
     gpus = visible_gpus()
     available: Callable[[int], set[int]] | None = getattr(os, "sched_getaffinity", None)
     cores = len(available(0)) if available is not None else os.cpu_count() or 1
-    # Else every training takes all cores, and each waits for the others.
+    # Otherwise every training uses all cores, and they wait for each other.
     threads = {} if "OMP_NUM_THREADS" in os.environ else {"OMP_NUM_THREADS": str(max(1, cores // jobs))}
     return [threads | ({"CUDA_VISIBLE_DEVICES": gpus[number % len(gpus)]} if gpus else {}) for number in range(jobs)]

@@ -16,16 +16,16 @@ import yaml
 from graphbench.errors import BadInput
 from graphbench.experiments import Training
 
-#: Largest number of trainings; SLURM's arrays have at most 1,001 tasks unless an administrator says otherwise.
+#: Maximum number of trainings; SLURM's arrays have at most 1,001 tasks unless an administrator changes it.
 MAX_TRAININGS = 1000
-#: Characters that the name of a folder must not have.
+#: Characters not allowed in folder names.
 _UNFIT = re.compile(r"[^A-Za-z0-9._+=-]+")
-#: What YAML 1.1 reads otherwise than it is written: times as numbers to the base 60, 010 as 8, `no` as false, dates.
+#: Texts that YAML 1.1 reads differently: times as base-60 numbers, 010 as 8, `no` as false, dates.
 _YAML_ALTERS = re.compile(r".*[:_].*|[-+]?0[0-9bx].*|y|n|yes|no|on|off|\d{4}-\d.*", re.IGNORECASE)
 
 
 def parse_numbers(option: str, text: str) -> list[int]:
-    """Parse numbers and ranges, both ends included.
+    """Parse numbers and inclusive ranges.
 
     Args:
         option: its name, for messages.
@@ -42,7 +42,7 @@ def parse_numbers(option: str, text: str) -> list[int]:
     for part in text.split(","):
         ends = re.fullmatch(r"\s*(\d+)(?:-(\d+))?\s*", part)
         first, last = (int(ends[1]), int(ends[2] or ends[1])) if ends else (1, 0)
-        # Lightning's seeds have 32 bits; the count is bounded before a range of billions becomes a list.
+        # Lightning's seeds have 32 bits; check the count before a range of billions becomes a list.
         if not first <= last < 2**32 or last - first >= MAX_TRAININGS:
             raise BadInput(f"{option} {text}: expected numbers and ranges such as 0-4 or 0,2,7-9, but got {part!r}.")
         numbers += range(first, last + 1)
@@ -50,7 +50,7 @@ def parse_numbers(option: str, text: str) -> list[int]:
 
 
 def parse_variation(text: str) -> tuple[str, list[str]]:
-    """Parse an option and its values, written as on the command line.
+    """Parse an option and its values, as on the command line.
 
     Raises:
         BadInput: there is no option or no value.
@@ -73,7 +73,7 @@ def parse_variation(text: str) -> tuple[str, list[str]]:
 
 
 def _as_written(item: yaml.Node) -> str:
-    """Return a value as text for a command line: of a list or mapping as JSON, else as it was typed."""
+    """Return a value as text for a command line: a list or mapping as JSON, else as typed."""
     if isinstance(item, yaml.ScalarNode) and (item.style is not None or _YAML_ALTERS.fullmatch(item.value)):
         return str(item.value)
     value = yaml.safe_load(yaml.serialize(item))
@@ -82,7 +82,7 @@ def _as_written(item: yaml.Node) -> str:
 
 @dataclass(frozen=True)
 class Variant:
-    """A model with the options of one variation; a row of the report.
+    """A model with the options of a variation; a row of the report.
 
     Args:
         name: in the names of its folders.
@@ -106,11 +106,11 @@ class Sweep:
         seeds: of `seed_everything`.
         variations: option -> its values.
         folds: number of folds; None for the split of the configuration.
-        split_seeds: seeds of further random splits.
+        split_seeds: seeds of additional random splits.
         options: of `graphbench fit`, for every training.
         fold_options: name of a variant -> options of its benchmark for each fold, if not those of molecules.
         benchmarks: with their options: `Graphs --data.source mine.pt`; by default those of `configs`.
-        sized: one of `configs` with its overlays behind ` + ` -> options of it alone, which give it the size of others.
+        sized: one of `configs` with its overlays after ` + ` -> options only for it, which give it the size of others.
     """
 
     configs: Sequence[str]
@@ -139,7 +139,7 @@ class Sweep:
                 variants.append(Variant(name, config, varied, data))
         (name, count), *_ = Counter(variant.name for variant in variants).most_common(1)
         if count > 1:
-            raise BadInput(f"Two models of the sweep would have the folder {name}: give each of them once.")
+            raise BadInput(f"Two models of the sweep would have the folder {name}: name each of them once.")
         return variants
 
     def replicates(self, variant: str = "") -> list[tuple[str, list[str]]]:
@@ -156,16 +156,16 @@ class Sweep:
     def trainings(self) -> list[tuple[Variant, Training]]:
         """List every training with its variant.
 
-        All models of a seed come before the next seed, so that an interrupted sweep can be compared.
+        All models of a seed come before the next seed, so that an interrupted sweep allows comparison.
 
         Raises:
-            BadInput: they are too many.
+            BadInput: there are too many.
         """
         variants = self.variants()
         replicates = [self.replicates(variant.name) for variant in variants]
         count = sum(map(len, replicates)) * len(self.seeds)
         if count > MAX_TRAININGS:
-            raise BadInput(f"The sweep has {count:,} trainings; at most {MAX_TRAININGS:,} go into one.")
+            raise BadInput(f"The sweep has {count:,} trainings; at most {MAX_TRAININGS:,} are allowed.")
         return [
             (variant, self.training(variant, seed, *each[number]))
             for seed in self.seeds
@@ -182,10 +182,10 @@ class Sweep:
 
 
 def benchmark_options(benchmarks: Sequence[str]) -> list[tuple[list[str], list[str]]]:
-    """Return the options of each benchmark, and parts of its folders' names.
+    """Return the options of each benchmark, and parts of its folder names.
 
     Args:
-        benchmarks: as on the command line; without any, the configurations name theirs.
+        benchmarks: as on the command line; if empty, the configurations name theirs.
 
     Examples:
         >>> benchmark_options(["CSL", "Graphs --data.source 'my graphs.pt'"])
@@ -197,7 +197,7 @@ def benchmark_options(benchmarks: Sequence[str]) -> list[tuple[list[str], list[s
     for text in benchmarks:
         try:
             name, *options = shlex.split(text)
-        except ValueError:  # no word, or an unclosed quotation mark
+        except ValueError:  # empty, or an unclosed quotation mark
             name, options = "", []
         stray = [word for word in options if word.startswith("-") and not word.startswith("--data.")]
         if not name or name.startswith("-") or stray or (options and not options[0].startswith("--data.")):
@@ -214,7 +214,7 @@ def benchmark_options(benchmarks: Sequence[str]) -> list[tuple[list[str], list[s
 
 
 def _stems(configs: Sequence[str]) -> list[str]:
-    """Return the shortest distinct endings of paths, with the stems of overlays.
+    """Return the shortest distinct suffixes of paths, with the stems of overlays.
 
     Examples:
         >>> _stems(["gps/zinc", "sat/zinc"]), _stems(["gps/zinc", "gps/zinc + gps/overlays/bigbird"])

@@ -1,4 +1,4 @@
-"""Search for options by validation scores: a space, a study of many processes, and pruning of trials that fall behind.
+"""Search for options by validation scores: a space, a study with many processes, and pruning of poor trials.
 
 Names are listed in `__init__.pyi` and loaded on first use, so that mistakes are reported before torch is imported.
 """

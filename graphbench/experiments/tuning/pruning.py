@@ -1,4 +1,4 @@
-"""End trials whose validation scores fall behind those of others."""
+"""Stop trials with worse validation scores than others."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class PruneTrial(pl.Callback):
-    """Report the validation score after every epoch that has one, and end the fit if the study prunes the trial.
+    """Report the validation score after every epoch that has one, and stop the fit if the study prunes the trial.
 
     Args:
         trial: of Optuna.
@@ -22,7 +22,7 @@ class PruneTrial(pl.Callback):
     def __init__(self, trial: Trial, monitor: str) -> None:
         self._trial, self.monitor = trial, monitor
         self._validated = False
-        #: Whether the study ended the trial.
+        #: Whether the study stopped the trial.
         self.pruned = False
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:

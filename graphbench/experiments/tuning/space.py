@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
 
 _KEYS = ("values", "low", "high", "log", "step")
-_EXPECTED = "{values: [...]} or {low: NUMBER, high: NUMBER}, with log: true or step: NUMBER where wanted"
+_EXPECTED = "{values: [...]} or {low: NUMBER, high: NUMBER}, optionally with log: true or step: NUMBER"
 
 
 @dataclass(frozen=True)
@@ -56,8 +56,8 @@ class Range:
     Args:
         low: smallest.
         high: largest.
-        log: sample its logarithm evenly.
-        step: distance of neighbours; None for any number, or any integer.
+        log: sample its logarithm uniformly.
+        step: distance between values; None for any number, or any integer.
     """
 
     low: int | float
@@ -67,7 +67,7 @@ class Range:
 
     @property
     def whole(self) -> bool:
-        """Tell whether it stands for integers."""
+        """Return whether it is a range of integers."""
         return isinstance(self.low, int) and isinstance(self.high, int) and not isinstance(self.step, float)
 
     def edges(self) -> tuple[str, ...]:
@@ -104,14 +104,14 @@ def read_space(path: Path) -> Space:
     """Read the space in a file.
 
     Raises:
-        BadInput: the file is no space.
+        BadInput: the file is not a space.
     """
     if not path.is_file():
         raise BadInput(f"--space {path}: there is no such file.")
     try:
         content = load_yaml(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, yaml.YAMLError) as error:
-        raise BadInput(f"--space {path}: it is no YAML: {' '.join(str(error).split())}.") from error
+        raise BadInput(f"--space {path}: it is not YAML: {' '.join(str(error).split())}.") from error
     if not isinstance(content, Mapping) or not content:
         raise BadInput(f"--space {path}: expected OPTION: {_EXPECTED}.")
     return {_option(name): _entry(f"--space {path}: {_option(name)}", entry) for name, entry in content.items()}
@@ -139,7 +139,7 @@ def _entry(place: str, entry: object) -> Choice | Range:
 
 def _choice(place: str, entry: Mapping[str, Any]) -> Choice:
     if len(entry) > 1:
-        raise BadInput(f"{place}: values stand alone, but there is {' and '.join(k for k in entry if k != 'values')}.")
+        raise BadInput(f"{place}: values excludes {' and '.join(k for k in entry if k != 'values')}.")
     values = entry["values"]
     if not isinstance(values, list) or not values:
         raise BadInput(f"{place}: values is {values!r}; expected a list such as [16, 32].")
@@ -150,7 +150,7 @@ def _choice(place: str, entry: Mapping[str, Any]) -> Choice:
 
 
 def _range(place: str, entry: Mapping[str, Any]) -> Range:
-    """Parse a range, and check that its numbers fit together."""
+    """Parse a range, and check that its numbers are consistent."""
     low, high = _number(place, "low", entry["low"]), _number(place, "high", entry["high"])
     step = None if entry.get("step") is None else _number(place, "step", entry["step"])
     log = entry.get("log", False)
@@ -161,7 +161,7 @@ def _range(place: str, entry: Mapping[str, Any]) -> Range:
     if log and low <= 0:
         raise BadInput(f"{place}: low is {low}; with log it must be above 0.")
     if log and step is not None:
-        raise BadInput(f"{place}: log and step exclude each other; give one of them.")
+        raise BadInput(f"{place}: log and step exclude each other; set one of them.")
     if step is not None and not 0 < step <= high - low:
         raise BadInput(f"{place}: step is {step}; it must be above 0 and at most high - low, {high - low}.")
     return Range(low, high, log, step)

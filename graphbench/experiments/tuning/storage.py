@@ -1,7 +1,7 @@
 """Open the storage of a study: Optuna's journal in the study's folder, or a database.
 
-Optuna's FAQ advises against SQLite on NFS. The journal is a file to which every process appends whole lines, under a
-lock that is a file of its own, so that processes on several machines need nothing but the folder.
+Optuna's FAQ advises against SQLite on NFS. The journal is a file to which every process appends whole lines under a
+separate lock file, so that processes on several machines need only the folder.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _NAME = "graphbench"
 
 
 class FolderLock:
-    """A lock for processes of several machines: the file `PATH.lock`, which only one can create.
+    """A lock for processes on several machines: the file `PATH.lock`, which only one can create.
 
-    One that is not released for 30 seconds, as after a kill, is removed by the next process. Optuna's lock by symbolic
-    link would be looked up under the path of the machine that made it.
+    The next process removes a lock that is not released for 30 seconds, as after a kill. Optuna's lock by symbolic link
+    would be looked up under the path of the machine that created it.
     """
 
     def __init__(self, path: Path) -> None:
@@ -39,7 +39,7 @@ class FolderLock:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Hold the lock; not to be nested."""
+        """Hold the lock; do not nest."""
         self.file.acquire()
         try:
             yield
@@ -51,18 +51,17 @@ class FolderLock:
 def open_storage(folder: Path, url: str | None) -> tuple[Any, str]:
     """Open Optuna's storage of the study in a folder, and return it with the study's name there.
 
-    `url` is that of a database as SQLAlchemy takes it; None for the journal in the folder. The caller holds the
-    folder's lock.
+    `url` is a database URL for SQLAlchemy; None for the journal in the folder. The caller must hold the folder's lock.
     """
     if url is None and (folder / SQLITE).is_file() and not (folder / RECORD).is_file():
         raise BadInput(
-            f"--run {folder}: {SQLITE} is a study of an earlier version. Go on with --storage "
+            f"--run {folder}: {SQLITE} is a study of an earlier version. Continue with --storage "
             f"sqlite:///{(folder / SQLITE).absolute()}, on one machine, or name another folder."
         )
     place = JOURNAL if url is None else _without_password(url)
     name = _recorded_name(folder / RECORD, place)
     storage = _journal(folder / JOURNAL) if url is None else _database(url)
-    if name is None:  # a database may hold several studies
+    if name is None:  # a database may contain several studies
         is_alone = url is None or (folder / SQLITE).is_file()
         name = _NAME if is_alone else f"{_NAME}-{uuid.uuid4().hex[:12]}"
         write_text(folder / RECORD, json.dumps({"storage": place, "study": name}))
@@ -77,10 +76,10 @@ def _recorded_name(path: Path, place: str) -> str | None:
         record = load_json(path)
         before, name = str(record["storage"]), str(record["study"])
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise CorruptData(f"{path} does not say where the study lies ({error}).") from error
+        raise CorruptData(f"{path} does not say where the study is ({error}).") from error
     if before != place:
         shown = "without --storage" if before == JOURNAL else f"with --storage {before}"
-        raise BadInput(f"The study in {path.parent} was begun {shown}: go on so, or name another --run.")
+        raise BadInput(f"The study in {path.parent} was started {shown}: continue that way, or name another --run.")
     return name
 
 
@@ -98,11 +97,11 @@ def _journal(path: Path) -> Any:
 
 
 def _remove_torn_line(path: Path) -> None:
-    """Cut off a last line without its end, as a full disk or a power cut leaves it: it would spoil the next one."""
+    """Remove an incomplete last line, as left by a full disk or a power cut: it would corrupt the next one."""
     content = path.read_bytes() if path.is_file() else b""
     whole = content.rfind(b"\n") + 1
     if whole < len(content):
-        log.warning("%s: its last entry is torn and removed.", path)
+        log.warning("%s: removing its incomplete last entry.", path)
         with path.open("rb+") as file:
             file.truncate(whole)
 
@@ -111,7 +110,8 @@ def _database(url: str) -> Any:
     from optuna.storages import RDBStorage
     from sqlalchemy.exc import SQLAlchemyError
 
-    # SQLite gives up on another process's lock after 5 seconds; servers close connections that rest between two trials.
+    # SQLite gives up on another process's lock after 5 seconds; servers close connections that are idle between two
+    # trials.
     options = {"connect_args": {"timeout": 60}} if url.startswith("sqlite") else {"pool_pre_ping": True}
     try:
         return RDBStorage(url, engine_kwargs=options)
@@ -121,7 +121,7 @@ def _database(url: str) -> Any:
 
 
 def _without_password(url: str) -> str:
-    """Return a URL as it may be shown and written."""
+    """Return a URL that may be shown and written."""
     from sqlalchemy.engine import make_url
     from sqlalchemy.exc import ArgumentError
 

@@ -1,9 +1,9 @@
-"""Manage a study in the folder of `graphbench tune`, for several processes and machines at a time and after any kill.
+"""Manage a study in the folder of `graphbench tune`, for several processes and machines at a time, and after kills.
 
     study.journal  storage.json  trials/NUMBER/  best.yaml  trials.csv  report.html
 
-The trial of a killed process is resumed by the next process that asks for one: every process records its name in its
-trials, and gives signs of life, see `workers`.
+The next process that requests a trial resumes that of a killed one: every process records its name in its trials, and
+has a heartbeat, see `workers`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: Optuna's defaults: trials with random options before the sampler learns, and complete trials before any is pruned.
+#: Optuna's defaults: random trials before the sampler learns, and complete trials before any is pruned.
 _RANDOM_TRIALS, _UNPRUNED_TRIALS = 10, 5
 
 
@@ -43,7 +43,7 @@ def require_optuna() -> None:
 
 @dataclass(frozen=True)
 class Begun:
-    """A new or resumed trial of Optuna, with all its options, and the folder of its run."""
+    """A new or resumed Optuna trial, with all its options and the folder of its run."""
 
     trial: Trial
     run: RunFolder
@@ -55,7 +55,7 @@ class Begun:
 
     @property
     def pruned(self) -> bool:
-        """Tell whether the study pruned it, even if its process was killed afterwards."""
+        """Return whether the study pruned it, even if its process was killed afterwards."""
         return "pruned_in_epoch" in self.trial.user_attrs
 
 
@@ -66,15 +66,15 @@ class Study:
         folder: of the study; created if missing.
         space: options to search.
         facts: the resolved configuration by dotted names, which must not change between calls.
-        data: what identifies the data, by dotted names, which must not change either.
+        data: what identifies the data, by dotted names, which also must not change.
         metric: logged name of the score.
         maximize: whether the best score is the largest.
-        seed: of the sampler, together with a trial's number.
-        prune: end trials that fall behind.
+        seed: of the sampler, combined with a trial's number.
+        prune: whether to stop poor trials.
         storage: URL of a database; None for a journal in the folder.
 
     Raises:
-        BadInput: the folder holds a study of another space or configuration, or a run; or the database is not there.
+        BadInput: the folder has a study of another space or configuration, or a run; or the database does not exist.
         CorruptData: the journal is damaged.
         MissingExtra: Optuna is not installed.
     """
@@ -93,11 +93,11 @@ class Study:
     ) -> None:
         require_optuna()
         if RunFolder(folder).config.is_file():
-            raise BadInput(f"--run {folder}: this folder holds a run of a fit; name another for the study.")
+            raise BadInput(f"--run {folder}: this folder has the run of a fit; name another for the study.")
         self.folder, self.space, self.metric, self.maximize = folder, space, metric, maximize
         self._seed, self._prune = seed, prune
         self._worker = workers.Worker(folder / ".workers")
-        # Optuna guards single calls; to look for a trial and to take it are two.
+        # Optuna guards single calls; finding a trial and claiming it are two.
         self._lock = FolderLock(folder / ".trials")
         try:
             with self._lock.held():
@@ -112,7 +112,7 @@ class Study:
         self._worker.close()
 
     def _open(self, url: str | None) -> Any:
-        """Open or create the study of Optuna."""
+        """Open or create the Optuna study."""
         import optuna
 
         storage, name = open_storage(self.folder, url)
@@ -130,10 +130,10 @@ class Study:
             raise CorruptData(f"The study of {self.folder} cannot be read: {first}") from error
 
     def _check_same(self, facts: Mapping[str, Any], data: Mapping[str, Any]) -> None:
-        """Store space, configuration and data in a new study, or compare them with those of an old one."""
+        """Store space, configuration and data in a new study, or compare them with those of an existing one."""
         space = {option: entry.as_dict() for option, entry in self.space.items()}
         now = {"space": space, "configuration": dict(facts), "data": dict(data)}
-        # As the storage gives it back, which makes lists of tuples.
+        # As returned by the storage, which converts tuples to lists.
         now = json.loads(json.dumps(now, default=str))
         before = self._study.user_attrs.get("of")
         if before is None:
@@ -144,7 +144,7 @@ class Study:
             ("configuration", "the configuration"),
             ("data", "the content of the data"),
         ):
-            if part not in before:  # studies of earlier versions did not keep what identifies their data
+            if part not in before:  # earlier versions did not store what identifies the data
                 continue
             differing = [
                 f"{name} was {before[part].get(name, 'absent')}, now {now[part].get(name, 'absent')}"
@@ -154,13 +154,13 @@ class Study:
             if differing:
                 raise BadInput(
                     f"{flag} is not that of the study in {self.folder}: {'; '.join(differing[:3])}. Name another "
-                    "--run, or go on with what was given before."
+                    "--run, or continue with the earlier settings."
                 )
 
     def next(self, total: int) -> Begun | None:
-        """Return a trial whose process is gone, else a new one; None once the study has `total` trials of any state.
+        """Return a trial whose process is gone, else a new one; None once the study has `total` trials in any state.
 
-        Before None it waits for processes of other machines that have missed signs of life.
+        Before returning None, wait for processes of other machines that have missed heartbeats.
         """
         while True:
             with self._lock.held():
@@ -176,20 +176,20 @@ class Study:
 
         for left in self._running():
             if not self._worker.is_alive(left.user_attrs.get("worker", "")):  # "": killed before it was recorded
-                log.info("Trial %d was left by its process and goes on.", left.number)
-                # Optuna has no public way to go on with a trial that is running.
+                log.info("Trial %d was left by its process: resuming it.", left.number)
+                # Optuna has no public way to continue a running trial.
                 return self._begin(optuna.trial.Trial(self._study, left._trial_id))
         count = len(self.trials())
         if count >= total:
             return None
-        # a sampler per trial, so that the options tried do not depend on interruptions
+        # a sampler per trial, so that options do not depend on interruptions
         self._study.sampler = optuna.samplers.TPESampler(
             seed=(self._seed * 1_000_003 + count) % 2**32, n_startup_trials=_RANDOM_TRIALS
         )
         return self._begin(self._study.ask())
 
     def _running(self) -> list[FrozenTrial]:
-        """Return the trials that have begun and not ended."""
+        """Return the trials that have started and not finished."""
         from optuna.trial import TrialState
 
         return [trial for trial in self.trials() if trial.state == TrialState.RUNNING]
@@ -198,12 +198,12 @@ class Study:
         """Choose the options that a trial does not have yet, and record this process as its owner."""
         trial.set_user_attr("worker", self._worker.name)
         for option, entry in self.space.items():
-            # A resumed trial gets the value that it has.
+            # A resumed trial keeps its value.
             trial._suggest(option, entry.distribution())
         return Begun(trial, RunFolder(self.folder / "trials" / str(trial.number)))
 
     def finish(self, begun: Begun, score: float | None, problem: str = "") -> None:
-        """Record the outcome of a trial, unless another process has taken it up because this one seemed gone.
+        """Record the outcome of a trial, unless another process took it over because this one seemed gone.
 
         The score is the best one in validation; None if the trial failed, for the reason `problem`.
         """
@@ -212,28 +212,28 @@ class Study:
         with self._lock.held():
             now = self.trials()[begun.number]
             if now.state != TrialState.RUNNING or now.user_attrs.get("worker") != self._worker.name:
-                log.warning("Trial %d was taken up by another process, whose outcome counts.", begun.number)
+                log.warning("Trial %d was taken over by another process, whose outcome counts.", begun.number)
                 return
             if begun.pruned:
                 self._study.tell(begun.trial, state=TrialState.PRUNED)
             elif score is None or not math.isfinite(score):
-                begun.trial.set_user_attr("problem", problem or f"{self.metric} is no number")
+                begun.trial.set_user_attr("problem", problem or f"{self.metric} is not a number")
                 self._study.tell(begun.trial, state=TrialState.FAIL)
             else:
                 self._study.tell(begun.trial, score)
 
     def trials(self) -> list[FrozenTrial]:
         """Return all trials by number."""
-        # Nobody here changes a trial, so none is copied.
+        # Trials are not modified here, so none is copied.
         trials: list[FrozenTrial] = self._study.get_trials(deepcopy=False)
         return trials
 
     def ended(self) -> list[int]:
-        """Return the numbers of the trials that have ended, however."""
+        """Return the numbers of all trials that are over, in any state."""
         return [trial.number for trial in self.trials() if trial.state.is_finished()]
 
     def best(self) -> FrozenTrial | None:
-        """Return the finished trial with the best score, the first of equals; None before the first."""
+        """Return the finished trial with the best score, the first of equal ones; None if there is none."""
         from optuna.trial import TrialState
 
         done = [trial for trial in self.trials() if trial.state == TrialState.COMPLETE and trial.value is not None]
@@ -243,7 +243,7 @@ class Study:
     def importances(self) -> dict[str, float]:
         """Return the share of the scores' variance that each option explains (fANOVA; Hutter et al., 2014).
 
-        Empty without two finished trials of different scores.
+        Empty without two finished trials with different scores.
         """
         import optuna
 

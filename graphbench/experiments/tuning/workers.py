@@ -1,8 +1,8 @@
-"""Tell which processes of a study are alive, by a file of each in the study's folder.
+"""Determine which processes of a study are alive, from a file per process in the study's folder.
 
-On one machine a lock ends with its process, so that a killed one is noticed at once. Locks of another machine may not
-be seen here, as with NFS mounts that keep locks local; so every process also touches its file every `BEAT` seconds, and
-one of another machine is gone once its file is `STALE` seconds old, by the clock of the file server.
+On one machine a lock is released with its process, so a killed one is noticed at once. Locks of another machine may not
+be visible here, as with NFS mounts that keep locks local. So every process also touches its file every `BEAT` seconds,
+and one on another machine is gone once its file is `STALE` seconds old, according to the file server's clock.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from filelock import BaseFileLock, Timeout
 
 from graphbench.data.files.sharing import is_without_locks, plain_lock
 
-#: Seconds between two signs of life, and after how many without one a process of another machine is gone. NFS clients
+#: Seconds between two heartbeats, and seconds without one after which a process on another machine is gone. NFS clients
 #: show times that are up to a minute old.
 BEAT, STALE = 10.0, 150.0
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
 def this_machine() -> str:
-    """Return a name that no other machine has, and that changes when it starts anew."""
+    """Return a name unique to this machine that changes when it reboots."""
     with contextlib.suppress(OSError):
         return f"{socket.gethostname()}-{_BOOT.read_text()[:8]}"
     return f"{socket.gethostname()}-{uuid.getnode():012x}"  # systems without /proc
 
 
 class Worker:
-    """One of the processes of a study: that which makes the object, and a file in a folder for all of them."""
+    """One of the processes of a study: the one that creates the object; with a file in the folder of all of them."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -45,27 +45,27 @@ class Worker:
         except (NotImplementedError, OSError) as error:
             if not is_without_locks(error):
                 raise
-            self._lock = None  # the times of files are left
+            self._lock = None  # file times remain
         self._closed = threading.Event()
         threading.Thread(target=self._beat, daemon=True, name="signs of life").start()
 
     def close(self) -> None:
-        """End the signs of life: trials of this process are left to others."""
+        """Stop the heartbeat: trials of this process are left to others."""
         self._closed.set()
         if self._lock is not None:
             self._lock.release()
         self._file_of(self.name).unlink(missing_ok=True)
 
     def is_alive(self, name: str) -> bool:
-        """Tell whether a process of the study is alive, by its `name`."""
+        """Return whether a process of the study is alive, given its `name`."""
         if name == self.name:
             return True
-        if not self._file_of(name).exists():  # it has closed it
+        if not self._file_of(name).exists():  # closed by the process
             return False
         return self._holds_lock(name) if self._shows_locks_of(name) else self._age(name) < STALE
 
     def is_doubtful(self, name: str) -> bool:
-        """Tell whether a living process of another machine has missed several signs of life."""
+        """Return whether a live process on another machine has missed several heartbeats."""
         if name == self.name or self._shows_locks_of(name):
             return False
         return 3 * BEAT < self._age(name) < STALE
@@ -87,10 +87,10 @@ class Worker:
         return False
 
     def _age(self, name: str) -> float:
-        """Return the seconds since a process touched its file; infinite where it is gone."""
+        """Return the seconds since a process touched its file; infinite if it is missing."""
         clock = self._file_of(self.name)
         try:
-            # Both times by the clock of the file server, from which that of this machine may differ.
+            # Both times from the file server's clock, which may differ from this machine's.
             clock.touch()
             return clock.stat().st_mtime - self._file_of(name).stat().st_mtime
         except FileNotFoundError:

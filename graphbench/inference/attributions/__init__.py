@@ -1,4 +1,4 @@
-"""Attributions: the nodes and edges that a prediction rests on.
+"""Attributions: the nodes and edges that a prediction depends on.
 
 Public names are listed in `__init__.pyi` and loaded on first use.
 """

@@ -1,4 +1,4 @@
-"""Attribute a prediction to the nodes and edges of one graph, by one of several methods."""
+"""Attribute a prediction to the nodes and edges of one graph with one of several methods."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ Method = Literal["integrated_gradients", "masking", "myerson"]
 
 @dataclass(frozen=True)
 class Attribution:
-    """Contributions of a graph's nodes and edges to a prediction, measured from training's average node and edge.
+    """Contributions of a graph's nodes and edges to a prediction, relative to training's average node and edge.
 
     Args:
         nodes: of each node `[num_nodes]`, float64.
-        edges: of each directed edge `[num_edges]`; None where the model reads no features of edges, and for Myerson
-            values, where nodes get what their edges add.
+        edges: of each directed edge `[num_edges]`; None if the model reads no features of edges, and for Myerson
+            values, whose nodes include what their edges add.
         prediction: in the unit of the target; a logit for classes.
-        at_reference: the prediction of the graph when all nodes and edges have the mean features.
-        errors: standard errors of `nodes`, of Myerson values; 0 where these are exact.
-        orders: random orders that Myerson values were drawn with; 0 where they are exact.
+        at_reference: the prediction for the graph if all nodes and edges have the mean features.
+        errors: standard errors of `nodes` for Myerson values; 0 if these are exact.
+        orders: random orders that Myerson values were computed with; 0 if they are exact.
     """
 
     nodes: Tensor
@@ -43,10 +43,10 @@ class Attribution:
 
     @property
     def gap(self) -> float:
-        """Return how far the attributions are from summing to `prediction - at_reference`.
+        """Return the difference between `prediction - at_reference` and the sum of the attributions.
 
-        Of integrated gradients it is what the quadrature missed; of masking what parts say only together, or each as
-        well as another; of Myerson values what parts of a graph that no edges join say only together.
+        For integrated gradients it is the error of the quadrature; for masking, what parts contribute only together or
+        redundantly; for Myerson values, what disconnected parts of a graph contribute only together.
         """
         total = float(self.nodes.sum()) + (0.0 if self.edges is None else float(self.edges.sum()))
         return self.prediction - self.at_reference - total
@@ -62,25 +62,25 @@ def attribute(
     samples: int = 200,
     node: int | None = None,
 ) -> Attribution:
-    """Attributions of the prediction of one graph, or of one of its nodes.
+    """Compute attributions of the prediction for one graph, or for one of its nodes.
 
     Args:
         module: a trained model of a task about graphs or nodes.
-        copies: makes a batch of so many copies of the graph, on the module's device.
-        facts: the means of the training part, which attributions are measured from.
-        target: column of the prediction; of classes the most probable one if None.
+        copies: creates a batch of this many copies of the graph, on the module's device.
+        facts: the means of the training part, the reference for attributions.
+        target: column of the prediction; for classes, the most probable one if None.
         method: integrated_gradients, masking or myerson.
-        steps: of integrated gradients: nodes of the quadrature; more make the sum more exact.
-        samples: of Myerson values: random orders, at least 2, where the graph is too large for exact ones.
-        node: of a task about nodes, whose prediction is explained.
+        steps: for integrated gradients: nodes of the quadrature; more make the sum more exact.
+        samples: for Myerson values: random orders, at least 2, if the graph is too large for exact ones.
+        node: for a task about nodes: the node whose prediction is explained.
 
     Raises:
-        BadInput: the model reads no features by an encoder of graphbench, its task is about other things, the training
-            means of its features are not known, or the graph is too large for Myerson values.
+        BadInput: the model reads no features with a graphbench encoder, its task is about other things, the training
+            means of its features are unknown, or the graph is too large for Myerson values.
         MissingExtra: integrated gradients need captum, which is not installed.
 
     Examples:
-        A model that adds up its nodes gives each what it is more than the average node.
+        A model that sums its nodes attributes to each its difference from the average node.
 
         >>> from types import SimpleNamespace
         >>> from graphbench.contracts import Architecture, Representation

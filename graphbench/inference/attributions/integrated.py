@@ -1,12 +1,12 @@
-"""Integrated gradients of a prediction, along the vectors that features become.
+"""Integrated gradients of a prediction with respect to the encoded feature vectors.
 
 Sundararajan, Taly & Yan, "Axiomatic attribution for deep networks", ICML 2017, arXiv 1703.01365, equation 1:
 
     IG_i(h) = (h_i - h'_i) int_0^1 dF/dh_i (h' + a (h - h')) da
 
 with h the outputs of the encoders of nodes and edges, h' those of the mean training features and F the prediction.
-Their sum over all i is F(h) - F(h'): what the graph's structure says with average features is in F(h'). The integral is
-taken by captum with Gauss-Legendre quadrature.
+Their sum over all i is F(h) - F(h'): F(h') contains what the graph's structure contributes with average features.
+captum computes the integral with Gauss-Legendre quadrature.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from torch import Tensor
 from graphbench.errors import MissingExtra
 from graphbench.inference.attributions.question import Question
 
-#: Copies of a graph that go through the model at once.
+#: Number of copies of a graph that pass through the model at once.
 _AT_ONCE = 16
 
 
 def integrated_gradients(question: Question, steps: int) -> tuple[Tensor, Tensor | None]:
-    """Values of the nodes `[n]` and of the directed edges `[m]`, None where the model reads no features of edges.
+    """Return values of the nodes `[n]` and of the directed edges `[m]`, None if the model reads no edge features.
 
     More `steps`, nodes of the quadrature, make the sum more exact.
     """
@@ -34,8 +34,8 @@ def integrated_gradients(question: Question, steps: int) -> tuple[Tensor, Tensor
         raise MissingExtra("captum", "explain", "Integrated gradients") from error
 
     def forward(*outputs: Tensor) -> Any:
-        """Predictions `[copies, C]` with outputs of the encoders `[copies, rows, dim]`."""
-        # Adds nothing, but gives a gradient to what an encoder returned and nothing read.
+        """Return predictions `[copies, C]` for encoder outputs `[copies, rows, dim]`."""
+        # Adds 0, but gives a gradient to encoder outputs that nothing reads.
         nothing = 0.0 * torch.stack([output.flatten(1).sum(1) for output in outputs]).sum(0)
         return question.answers(*outputs) + nothing[:, None]
 
@@ -46,7 +46,7 @@ def integrated_gradients(question: Question, steps: int) -> tuple[Tensor, Tensor
         )
     rows: dict[str, list[Tensor]] = {"node": [], "edge": []}
     for kind, part in zip(question.kinds, gradients, strict=True):
-        # Completeness holds for the sum over all numbers: a node gets that over its channels.
+        # Completeness holds for the sum over all numbers: a node gets the sum over its channels.
         rows[kind].append(part[0].sum(-1).detach().cpu().double())
     nodes = sum(rows["node"], torch.zeros(question.num_nodes, dtype=torch.float64))
     return nodes, torch.stack(rows["edge"]).sum(0) if rows["edge"] else None

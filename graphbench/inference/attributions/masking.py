@@ -1,10 +1,10 @@
-"""Masking: what a prediction loses when one node, or one line, has the features of the reference.
+"""Masking: how much a prediction changes if one node, or one line, has the features of the reference.
 
     M_i = F(h) - F(h with h_i = h'_i)
 
-One part at a time, so that parts which stand in for each other get little, and parts that count only together get the
-whole each: the sum of all M_i is F(h) - F(h') where F is additive, and not otherwise. The edges between two nodes, both
-directions, are masked together, and each has an equal part of the value.
+It masks one part at a time, so redundant parts get little, and parts that count only together each get the whole
+effect: the sum of all M_i is F(h) - F(h') if F is additive, and not otherwise. The edges between two nodes, in both
+directions, are masked together, and each gets an equal share of the value.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from graphbench.inference.attributions.question import Question, lines_of, sprea
 
 
 def masking(question: Question) -> tuple[Tensor, Tensor | None]:
-    """Values of the nodes `[n]` and of the directed edges `[m]`, None where the model reads no features of edges."""
+    """Return values of the nodes `[n]` and of the directed edges `[m]`, None if the model reads no edge features."""
     num_nodes, num_edges = question.num_nodes, question.num_edges
     nodes = torch.zeros(num_nodes, dtype=torch.float64)
     if "node" in question.kinds:

@@ -1,19 +1,19 @@
-"""Myerson values: what a node adds to the connected parts of its graph, on average over all orders of the nodes.
+"""Myerson values: the average contribution of a node to the connected parts of its graph, over all orders of nodes.
 
 Myerson, "Graphs and cooperation in games", Mathematics of Operations Research 2(3), 1977. A coalition C of nodes is
-worth v(C) = F(h with the vectors of all other nodes at the reference) - F(h'); an edge keeps its vector where both of
-its ends are in C. Nodes act together only where edges join them, so that a coalition S is worth the sum over its
-connected parts, v^g(S) = sum_C v(C), and the Myerson value is the Shapley value of v^g.
+worth v(C) = F(h with the vectors of all other nodes at the reference) - F(h'); an edge keeps its vector if both of its
+ends are in C. Nodes act together only if edges connect them, so a coalition S is worth the sum over its connected
+parts, v^g(S) = sum_C v(C), and the Myerson value is the Shapley value of v^g.
 
-In a random order of all nodes the connected set C with neighbours B is a part of what has arrived from its last member
-to the first of B. Its worth is thus gained by a member, and lost by a neighbour, with the probabilities
+In a random order of all nodes, the connected set C with neighbours B is a component of the nodes so far from its last
+member to the first of B. So a member gains its worth, and a neighbour loses it, with the probabilities
 
     (|C| - 1)! |B|! / (|C| + |B|)!     and     |C|! (|B| - 1)! / (|C| + |B|)!,
 
 and the sum over all connected sets is the value itself (Skibski, Michalak, Rahwan & Wooldridge, "Algorithms for the
 Shapley and Myerson values in graph-restricted games", AAMAS 2014). A graph with too many connected sets is sampled:
-random orders, whose contributions have a mean and a standard error. The values of a connected graph sum to F(h) - F(h')
-either way.
+random orders, whose contributions have a mean and a standard error. Either way, the values of a connected graph sum to
+F(h) - F(h').
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from torch import Tensor
 from graphbench.errors import BadInput
 from graphbench.inference.attributions.question import Question
 
-#: What coalitions are worth; a coalition is a number whose bit i says whether node i is in it.
+#: Function for the worth of coalitions; a coalition is a number whose bit i says whether node i is in it.
 Worth = Callable[[Sequence[int]], Sequence[float]]
-#: Nodes of the largest graph: every order asks for about as many predictions as there are nodes.
+#: Nodes of the largest supported graph: every order needs about as many predictions as there are nodes.
 _LARGEST = 256
 
 
@@ -40,8 +40,8 @@ class MyersonValues:
 
     Args:
         nodes: `[n]`, float64.
-        errors: standard errors `[n]`; 0 where the values are exact.
-        orders: random orders that were drawn; 0 where the values are exact.
+        errors: standard errors `[n]`; 0 if the values are exact.
+        orders: random orders that were drawn; 0 if the values are exact.
     """
 
     nodes: Tensor
@@ -50,14 +50,14 @@ class MyersonValues:
 
 
 def myerson(question: Question, samples: int) -> MyersonValues:
-    """Myerson values of the nodes of one graph.
+    """Compute Myerson values of the nodes of one graph.
 
-    `samples` random orders are taken where there are more connected sets than these would ask for, at least 2.
+    If there are more connected sets than `samples` random orders would need, use that many random orders, at least 2.
     """
     if question.num_nodes > _LARGEST:
         raise BadInput(
-            f"--method myerson: the graph has {question.num_nodes} nodes, and at most {_LARGEST} can be explained so. "
-            "Take --method masking or integrated_gradients."
+            f"--method myerson: the graph has {question.num_nodes} nodes, and at most {_LARGEST} are supported. "
+            "Use --method masking or integrated_gradients."
         )
     size, ends = question.num_nodes, question.graph.edge_index.cpu()
 
@@ -86,9 +86,9 @@ def neighbours_of(edge_index: Tensor, num_nodes: int) -> list[int]:
 
 
 def values_of(worth: Worth, neighbours: Sequence[int], samples: int) -> MyersonValues:
-    """Myerson values of any game, exact where that takes no more coalitions than `samples` orders.
+    """Compute Myerson values of any game, exactly if that needs no more coalitions than `samples` orders.
 
-    `worth` is of connected coalitions, `neighbours` of each of n players, as a coalition.
+    `worth` is defined on connected coalitions; `neighbours` are those of each of n players, as a coalition.
 
     Examples:
         A path of three players, whose ends are worth 1 together: the one between them makes it possible.
@@ -104,7 +104,7 @@ def values_of(worth: Worth, neighbours: Sequence[int], samples: int) -> MyersonV
     for coalition, value in zip(sets, worth(sets), strict=True):
         around = _around(coalition, neighbours)
         size, border = coalition.bit_count(), around.bit_count()
-        # (s - 1)! b! / (s + b)! is 1 / (s binom(s + b, s)): integers of Python do not overflow.
+        # (s - 1)! b! / (s + b)! is 1 / (s binom(s + b, s)): Python's integers do not overflow.
         orders = math.comb(size + border, size)
         values[_members(coalition)] += value / (size * orders)
         if border:
@@ -113,7 +113,7 @@ def values_of(worth: Worth, neighbours: Sequence[int], samples: int) -> MyersonV
 
 
 def connected_sets(neighbours: Sequence[int], limit: int) -> list[int] | None:
-    """All connected coalitions of at least one player, each once; None where there are more than `limit`.
+    """List all connected coalitions of at least one player, each once; None if there are more than `limit`.
 
     Examples:
         >>> [bin(found) for found in connected_sets([0b010, 0b101, 0b010], limit=6)]
@@ -122,7 +122,7 @@ def connected_sets(neighbours: Sequence[int], limit: int) -> list[int] | None:
     """
     parts: list[int] = []
     for root, around in enumerate(neighbours):
-        # Sets with a lower player were listed from that one, so that each set is listed once.
+        # Sets with a lower player were listed from that player, so each set is listed once.
         lower = (1 << root + 1) - 1
         waiting = [(1 << root, around & ~lower, lower)]
         while waiting:
@@ -131,7 +131,7 @@ def connected_sets(neighbours: Sequence[int], limit: int) -> list[int] | None:
             if len(parts) > limit:
                 return None
             while border:
-                # A neighbour once taken is refused to the branches that follow, so that each set grows in one way.
+                # Later branches exclude a neighbour that was used, so each set grows in only one way.
                 player = border & -border
                 border ^= player
                 refused |= player
@@ -141,12 +141,12 @@ def connected_sets(neighbours: Sequence[int], limit: int) -> list[int] | None:
 
 
 def _sampled(worth: Worth, neighbours: Sequence[int], samples: int) -> MyersonValues:
-    """Means over random orders, the same ones every time."""
-    # Of its own, so that explaining a graph does not change what a program draws afterwards.
+    """Compute means over random orders, the same ones every time."""
+    # A separate generator, so that explaining a graph does not change later random numbers of a program.
     generator = torch.Generator().manual_seed(0)
     orders = [torch.randperm(len(neighbours), generator=generator).tolist() for _ in range(samples)]
     steps = [_arrivals(order, neighbours) for order in orders]
-    # Each coalition once: orders share most of them.
+    # Evaluate each coalition once: orders share most of them.
     needed = list(dict.fromkeys(part for order in steps for new, old in order for part in (new, *old)))
     worths = dict(zip(needed, worth(needed), strict=True))
     gained = torch.zeros(samples, len(neighbours), dtype=torch.float64)
@@ -157,7 +157,7 @@ def _sampled(worth: Worth, neighbours: Sequence[int], samples: int) -> MyersonVa
 
 
 def _arrivals(order: Sequence[int], neighbours: Sequence[int]) -> list[tuple[int, list[int]]]:
-    """Return what each player joins: the connected part that it then belongs to, and the parts that it joins."""
+    """Return for each player the connected part that it then belongs to, and the parts that it connects."""
     parts: list[int] = []
     arrivals = []
     for player in order:
@@ -171,7 +171,7 @@ def _arrivals(order: Sequence[int], neighbours: Sequence[int]) -> list[tuple[int
 
 
 def _around(coalition: int, neighbours: Sequence[int]) -> int:
-    """Return the players beside a coalition."""
+    """Return the players adjacent to a coalition."""
     around = 0
     for player in _members(coalition):
         around |= neighbours[player]

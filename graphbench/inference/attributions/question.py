@@ -1,4 +1,4 @@
-"""One number that a model says of one graph, as a function of the vectors that its features become."""
+"""One number that a model predicts for one graph, as a function of the encoded feature vectors."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from graphbench.inference.attributions.reference import reference_of
 from graphbench.training.module import BenchmarkModule
 from graphbench.training.tasks.regression import Regression
 
-#: Rows of nodes and edges that go through a model at once, and the most copies of a graph.
+#: Rows of nodes and edges that pass through a model at once, and the maximum number of copies of a graph.
 _ROWS, _COPIES = 8192, 128
 
 
 def explained(module: BenchmarkModule, batch: GraphBatch, node: int | None = None) -> Tensor:
-    """Return what is attributed `[num_graphs, C]`: regressions in the unit of their targets, else logits.
+    """Return the values to attribute `[num_graphs, C]`: regressions in the unit of their targets, else logits.
 
-    Where nodes are predicted, the batch has copies of one graph, and `node` is the one of each copy.
+    If nodes are predicted, the batch has copies of one graph, and `node` is its number in each copy.
     """
     output = module(batch).float()
     if isinstance(module.task, Regression):
@@ -31,18 +31,18 @@ def explained(module: BenchmarkModule, batch: GraphBatch, node: int | None = Non
 
 
 class Question:
-    """Function to explain: F(h) with h the vectors of nodes and edges, and the reference h' it is measured from.
+    """Function to explain: F(h) with h the vectors of nodes and edges, relative to the reference h'.
 
     Args:
         module: a trained model of a task about graphs or nodes; in evaluation mode from now on.
-        copies: makes a batch of so many copies of the graph, on the module's device.
+        copies: creates a batch of this many copies of the graph, on the module's device.
         facts: the means of the training part.
-        target: column of the prediction; of classes the most probable one if None.
-        node: of a task about nodes, whose prediction is explained.
+        target: column of the prediction; for classes, the most probable one if None.
+        node: for a task about nodes: the node whose prediction is explained.
 
     Raises:
-        BadInput: the model reads no features by an encoder of graphbench, its task is about other things, or a mean is
-            not known.
+        BadInput: the model reads no features with a graphbench encoder, its task is about other things, or a mean is
+            unknown.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Question:
     ) -> None:
         _check_task(module, node)
         self.module, self.copies, self.node = module.eval(), copies, node
-        #: The graph alone.
+        #: Only the graph.
         self.graph = copies(1)
         if node is not None:
             check_range("--node", node, at_least=0, below=self.num_nodes, whole=True)
@@ -64,10 +64,10 @@ class Question:
         if not calls:
             raise BadInput(
                 f"{type(module.architecture).__name__} on {module.spec.name} cannot be explained: it reads no features "
-                "of nodes or edges by graphbench.nn.FeatureEncoder."
+                "of nodes or edges with graphbench.nn.FeatureEncoder."
             )
         self.kinds = [call.kind for call in calls]
-        #: h and h', of each call of an encoder `[rows, dim]`.
+        #: h and h' for each call of an encoder `[rows, dim]`.
         self.vectors = [call.output.float() for call in calls]
         self.reference = [reference_of(call, facts).float() for call in calls]
         self.column = _column(prediction, target)
@@ -77,22 +77,22 @@ class Question:
 
     @property
     def num_nodes(self) -> int:
-        """Nodes n of the graph."""
+        """Number of nodes n of the graph."""
         return int(self.graph.num_nodes or 0)
 
     @property
     def num_edges(self) -> int:
-        """Directed edges m of the graph."""
+        """Number of directed edges m of the graph."""
         return int(self.graph.edge_index.shape[1])
 
     def answers(self, *outputs: Tensor) -> Tensor:
-        """Predictions `[copies, C]` with outputs of the encoders `[copies, rows, dim]`."""
+        """Return predictions `[copies, C]` for encoder outputs `[copies, rows, dim]`."""
         batch = self.copies(len(outputs[0]))
         with replaced(self.module, batch, [output.flatten(0, 1) for output in outputs]):
             return explained(self.module, batch, self.node)
 
     def masked(self, nodes: Tensor, edges: Tensor) -> Tensor:
-        """F `[k]` where some nodes `[k, n]` and edges `[k, m]` keep their vectors; all others have the reference's."""
+        """Return F `[k]` if nodes `[k, n]` and edges `[k, m]` keep their vectors; others have the reference's."""
         at_once = max(1, min(_COPIES, _ROWS // max(self.num_nodes + self.num_edges, 1)))
         values = [self._masked(*part) for part in zip(nodes.split(at_once), edges.split(at_once), strict=True)]
         return torch.cat(values) if values else torch.zeros(0, dtype=torch.float64)
@@ -107,7 +107,7 @@ class Question:
 
 
 def _check_task(module: BenchmarkModule, node: int | None) -> None:
-    """Refuse tasks about other things than graphs and nodes, and those about nodes without one."""
+    """Refuse tasks about things other than graphs and nodes, and tasks about nodes without a node."""
     spec = module.spec
     if spec.level not in ("graph", "node") or spec.kind == "recovery":
         raise BadInput(f"{spec.name} cannot be explained: {spec.task} is not about graphs or nodes.")

@@ -1,8 +1,8 @@
-"""Reference that attributions are measured from: the training mean of the features, as the encoders of a model see it.
+"""Reference for attributions: the training mean of the features, as the encoders of a model see it.
 
-The vectors of zeros are no node that a model has ever seen, so that a prediction from them is far from all others and
-every attribution gets the sign of that step. The mean of the training features is the least informative input within
-what was seen: with it, attributions say what sets this graph apart from the average node and edge.
+A model has never seen a node with vectors of zeros, so a prediction from them is far from all others and every
+attribution gets the sign of that step. The mean of the training features is the least informative input within the
+range seen: with it, attributions show how this graph differs from the average node and edge.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from graphbench.inference import TrainingFacts
 def reference_of(call: EncoderCall, facts: TrainingFacts) -> Tensor:
     """Encode the mean training features `[rows, dim]`; columns of encodings stay the graph's own.
 
-    Encoders add up a vector for each categorical column and a linear map of the dense ones, so that the vector of mean
-    features is the mean of the vectors, over all rows of the training part.
+    Encoders add up a vector for each categorical column and a linear map of the dense ones, so the vector of mean
+    features is the mean of the vectors over all rows of the training part.
     """
     if not len(call.output):
         return call.output
     with torch.no_grad():
         arguments = [_mean_rows(value, name, facts) for value, name in zip(call.arguments, call.fields, strict=True)]
-        # Dense columns at their mean, categories at 0; then each categorical field moves from there to its own mean.
+        # Dense columns at their mean, categories at 0; each categorical field then moves from there to its mean.
         encoded: Tensor = call.encoder(*arguments)
         for place, (value, name) in enumerate(zip(call.arguments, call.fields, strict=True)):
             if value is not None and name in ("x", "edge_attr"):
@@ -35,11 +35,11 @@ def reference_of(call: EncoderCall, facts: TrainingFacts) -> Tensor:
 
 
 def _mean_rows(value: Tensor | None, name: str | None, facts: TrainingFacts) -> Tensor | None:
-    """Return an argument at its mean; categories, which have none, at 0."""
+    """Return an argument at its mean, or at 0 for categories, which have none."""
     if value is None or name is None:
         return None
     if name not in facts.shares and name not in facts.means:
-        raise BadInput(f"There is no training mean of {name} to measure attributions from: it is made for each batch.")
+        raise BadInput(f"There is no training mean of {name} to measure attributions from: each batch creates it.")
     if name in facts.shares:
         return torch.zeros_like(value)
     mean = torch.tensor(facts.means[name], dtype=value.dtype, device=value.device).expand(len(value), -1)
@@ -49,7 +49,7 @@ def _mean_rows(value: Tensor | None, name: str | None, facts: TrainingFacts) -> 
 def _mean_of_values(
     encoder: nn.Module, arguments: list[Tensor | None], place: int, shares: list[list[float]]
 ) -> Tensor:
-    """Return the mean over categories, less categories 0 `[dim]`: each value's step, times its share, summed."""
+    """Return the mean over categories minus categories 0 `[dim]`: each value's step, times its share, summed."""
     zero = arguments[place]
     assert zero is not None
     columns = [column for column, sizes in enumerate(shares) for _ in sizes]

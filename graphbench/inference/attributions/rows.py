@@ -1,4 +1,4 @@
-"""Rows of an input, explained one by one: tables of scores, and drawings."""
+"""Explain rows of an input one by one: tables of scores, and drawings."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 #: Share of a prediction's difference that the attributions may miss before a warning.
 _GAP = 0.05
-#: What the drawings call the methods.
+#: Names of the methods in drawings.
 _WORDS: dict[Method, str] = {
     "integrated_gradients": "integrated gradients", "masking": "masking", "myerson": "Myerson values",
 }  # fmt: skip
@@ -34,7 +34,7 @@ _WORDS: dict[Method, str] = {
 class ChosenRow:
     """A row of an input with its graph.
 
-    The table is the graph alone, with encodings; rows are numbered from 0.
+    The table has only this graph, with encodings; rows are numbered from 0.
     """
 
     number: int
@@ -45,12 +45,12 @@ class ChosenRow:
 def choose_rows(
     predictor: Predictor, parts: Iterable[InputPart], numbers: Sequence[int], smiles: str | Sequence[str] | None
 ) -> list[ChosenRow]:
-    """Choose the rows to explain, with their graphs; what follows the last of them is not read.
+    """Choose the rows to explain, with their graphs; rows after the last of them are not read.
 
-    Numbers of rows count from 0; `smiles` is the column of the input that has SMILES, or the SMILES of all rows.
+    Row numbers start at 0; `smiles` is the column of the input with SMILES, or the SMILES of all rows.
 
     Raises:
-        BadInput: a row is not there, or has no graph; says why.
+        BadInput: a row does not exist, or has no graph; the message says why.
     """
     chosen: dict[int, ChosenRow] = {}
     start = 0
@@ -90,22 +90,22 @@ def target_column(predictor: Predictor, name: str | None) -> int | None:
         raise UnknownName("target", name, names)
     if spec.num_classes == 2:
         if names.index(name) == 0:
-            raise BadInput(f"--target {name}: two classes share one logit, that of {names[1]}; leave --target out.")
+            raise BadInput(f"--target {name}: two classes share one logit, that of {names[1]}; omit --target.")
         return 0
     return names.index(name)
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """Choices of what is explained in every row, and how.
+    """What to explain in every row, and how.
 
     Args:
-        facts: the means of the training part, which attributions are measured from.
+        facts: the means of the training part, the reference for attributions.
         target: column of the prediction; None for the most probable class.
-        node: of a task about nodes, whose prediction is explained.
+        node: for a task about nodes: the node whose prediction is explained.
         method: see `attribute`.
-        steps: of integrated gradients.
-        samples: of Myerson values.
+        steps: for integrated gradients.
+        samples: for Myerson values.
     """
 
     facts: TrainingFacts
@@ -117,7 +117,7 @@ class Wanted:
 
 
 def explain_row(predictor: Predictor, row: ChosenRow, wanted: Wanted) -> Attribution:
-    """Attributions of one row, or of one of its nodes; warns where integrated gradients do not add up."""
+    """Compute attributions of one row, or of one of its nodes; warn if integrated gradients do not add up."""
 
     def copies(count: int) -> GraphBatch:
         return on_device(predictor.data, row.table.batch([0] * count), predictor.device)
@@ -128,19 +128,19 @@ def explain_row(predictor: Predictor, row: ChosenRow, wanted: Wanted) -> Attribu
     difference = abs(attribution.prediction - attribution.at_reference)
     if wanted.method == "integrated_gradients" and abs(attribution.gap) > _GAP * difference:
         log.warning(
-            "Row %d: the attributions miss %.3g of a difference of %.3g. Take more --steps than %d.",
+            "Row %d: the attributions miss %.3g of a difference of %.3g. Use more --steps than %d.",
             row.number, abs(attribution.gap), difference, wanted.steps,
         )  # fmt: skip
     if attribution.orders and attribution.errors is not None:
         log.info(
-            "Row %d: means over %d random orders, with standard errors of at most %.2g; --samples takes more.",
+            "Row %d: means over %d random orders, with standard errors of at most %.2g; --samples sets more.",
             row.number, attribution.orders, float(attribution.errors.max()),
         )  # fmt: skip
     return attribution
 
 
 def line_scores(table: GraphTable, pairs: Tensor, edges: Tensor) -> Tensor:
-    """Add up attributions of edges `[num_edges]` over lines with the ends `[2, pairs]`: both directions of each.
+    """Sum attributions of edges `[num_edges]` over lines with the ends `[2, pairs]`: both directions of each.
 
     Examples:
         >>> import torch
@@ -156,7 +156,7 @@ def line_scores(table: GraphTable, pairs: Tensor, edges: Tensor) -> Tensor:
 
 
 def drawing_of(row: ChosenRow) -> GraphDrawing:
-    """Draw the molecule where its atoms are the nodes, else the bare graph."""
+    """Draw the molecule if its atoms are the nodes, else only the graph."""
     edge_index, num_nodes = row.table.columns["edge_index"].long().t(), int(row.table.num_nodes[0])
     if row.smiles:
         try:
@@ -171,7 +171,7 @@ def drawing_of(row: ChosenRow) -> GraphDrawing:
 
 
 def tables_of(row: ChosenRow, attribution: Attribution, drawing: GraphDrawing) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Scores of nodes, and of lines, a row each."""
+    """Return scores of nodes and of lines, a row each."""
     values, edges = attribution.nodes.numpy(), attribution.edges
     nodes = pd.DataFrame(
         {"row": row.number, "node": range(len(values)), "label": drawing.labels, "attribution": values}
@@ -183,14 +183,14 @@ def tables_of(row: ChosenRow, attribution: Attribution, drawing: GraphDrawing) -
     lines = pd.DataFrame(
         {"row": row.number, "source": pairs[0].numpy(), "target": pairs[1].numpy(), "attribution": scores}
     )
-    # Without values of edges the file keeps its header, so that its readers find the columns.
+    # Without edge values the file keeps its header, so that readers find the columns.
     return nodes, lines if edges is not None else lines.iloc[:0]
 
 
 def figure_of(
     row: ChosenRow, attribution: Attribution, drawing: GraphDrawing, target: str, unit: str, wanted: Wanted
 ) -> Figure:
-    """Draw a row, maybe for one of its nodes."""
+    """Draw a row, optionally for one of its nodes."""
     edges = attribution.edges
     lines = None if edges is None else line_scores(row.table, drawing.pairs, edges)
     what = f"row {row.number}" + ("" if wanted.node is None else f", node {wanted.node}")

@@ -1,4 +1,4 @@
-"""A trained model for others: a folder with safetensors and a card, and its computation as a program of PyTorch.
+"""Export a trained model: a folder with safetensors and a card, and its computation as a PyTorch program.
 
 Public names are listed in `__init__.pyi` and loaded on first use.
 """

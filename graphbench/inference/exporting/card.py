@@ -1,4 +1,4 @@
-"""The card of a model: what it was trained on, how well it does, on which terms, and how to load it."""
+"""Write the card of a model: its training data, its scores, its licence, and how to load it."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def model_card(
 ) -> str:
     """Write the text of a model card, as the Hugging Face Hub shows it: YAML for machines, then Markdown for readers.
 
-    The benchmark need not be open. `files` says what is in those beside the card; the licence of the weights is in the
-    Hub's spelling (`apache-2.0`), None where nobody stated one.
+    The benchmark need not be open. `files` describes the other files; the licence of the weights is in the Hub's
+    spelling (`apache-2.0`), None if not stated.
     """
     spec, results = data.spec, run.read_results()
     architecture = type(module.architecture).__name__
@@ -80,7 +80,7 @@ def _metadata(
 def _scores(
     architecture: str, spec: BenchmarkSpec, results: Mapping[str, Any]
 ) -> tuple[list[str], dict[str, list[str]]]:
-    """Columns and rows of the table: this model, then simple models on the same splits."""
+    """Return columns and rows of the table: this model, then simple models on the same splits."""
     scores = {split: results.get(split) or {} for split in SCORED}
     rows = {architecture: scores} | {name: dict(values) for name, values in results.get("baselines", {}).items()}
     names = [name.partition("/")[2] for split in SCORED for name in scores[split]]
@@ -100,9 +100,9 @@ def _is_number(value: object) -> bool:
 
 
 def _conditions(results: Mapping[str, Any]) -> str:
-    """Describe how one training got its scores."""
+    """Describe how a training obtained its scores."""
     phrases = {"seed": "seed {}", "epochs": "{} epochs", "best_epoch": "weights of epoch {}"}
-    # Versions that wrote no `epochs_from` counted epochs from 0.
+    # Versions that did not write `epochs_from` counted epochs from 0.
     shift = {"best_epoch": int(results.get("epochs_from", 0) == 0)}
     present = [key for key in phrases if _is_number(results.get(key))]
     return ", ".join(phrases[key].format(results[key] + shift.get(key, 0)) for key in present)
@@ -118,7 +118,7 @@ def _targets(spec: BenchmarkSpec, data: Benchmark) -> str:
 
 
 def _graphs(run: RunFolder) -> dict[str, int]:
-    """Graphs of each split that the run was trained and scored on; none where the run does not say."""
+    """Return the number of graphs of each split that the run was trained and scored on; empty if not recorded."""
     if not run.data.is_file():
         return {}
     try:
@@ -129,7 +129,7 @@ def _graphs(run: RunFolder) -> dict[str, int]:
 
 
 def _requirements(module: BenchmarkModule, data: Benchmark) -> str:
-    """List the distributions that the model's classes are from."""
+    """List the distributions that provide the model's classes."""
     needed: dict[str, str] = {"graphbench-lightning": f"`graphbench-lightning` {__version__}"}
     foreign = []
     for group, thing in (("architectures", module.architecture), ("benchmarks", data)):
@@ -147,7 +147,7 @@ def _example(data: Benchmark) -> str:
     try:
         if hasattr(data, "input_reader") and data.input_reader():
             return 'model.predict(["CCO", "c1ccccc1"])  # SMILES or RDKit molecules'
-    except BadInput:  # molecules whose graphs need more than a SMILES
+    except BadInput:  # molecules whose graphs need more than SMILES
         pass
     if example := getattr(data, "python_input", ""):
         return f"model.predict(inputs)  # {example}"

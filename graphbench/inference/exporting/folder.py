@@ -1,4 +1,4 @@
-"""A trained model as a folder that others can load: weights, configuration, scores and a card; no code, no pickles."""
+"""Write a trained model as a folder to share: weights, configuration, scores and a card; no code, no pickles."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from graphbench.training.module import BenchmarkModule
 log = logging.getLogger(__name__)
 
 CONFIG, CARD = "config.yaml", "README.md"
-#: What is copied from a run where it is there, and what is in it.
+#: Files that are copied from a run if they exist, and their contents.
 _COPIED = {"results.json": "scores", "training.json": "which sizes and feature values training has seen"}
-#: Options that say where things lie on one machine, or where weights came from, and what they become.
+#: Options for places on one machine, or for the origin of weights, and their replacements.
 _PLACES = {"root": "data", "store": None, "init_from": None, "default_root_dir": None}
 
 
@@ -44,22 +44,22 @@ def export_folder(
     licence: str | None = None,
     further: Mapping[str, tuple[bytes, str]] | None = None,
 ) -> Path:
-    """Write a folder that `graphbench.load` and the Hub can read; it appears when it is whole.
+    """Write a folder that `graphbench.load` and the Hub can read; it appears when it is complete.
 
     Args:
         module: the model, for the card.
         data: its benchmark, which need not be open.
-        run: whose configuration and scores are taken.
-        checkpoint: whose weights are taken, all of them, bit for bit.
-        output: the folder; it may be there when it is empty.
-        licence: of the weights; None where nobody stated one.
-        further: files beside these: name -> content and what is in it.
+        run: the run whose configuration and scores are used.
+        checkpoint: the checkpoint whose weights are used, all of them, bit for bit.
+        output: the folder; it may exist if it is empty.
+        licence: of the weights; None if not stated.
+        further: additional files: name -> content and description.
 
     Returns:
         `output`.
 
     Raises:
-        BadInput: there is something at `output`, or the model keeps something that safetensors cannot hold.
+        BadInput: `output` is not empty, or the model stores something that safetensors cannot.
         CorruptData: checkpoint or configuration cannot be read.
         GraphbenchError: the folder cannot be written.
     """
@@ -73,7 +73,7 @@ def export_folder(
         about = {"graphbench": __version__, "architecture": type(module.architecture).__name__}
         about[SPECIFICATION] = json.dumps(dataclasses.asdict(module.spec))  # names of targets, for `init_from`
         save_weights(state, folder / WEIGHTS, about)
-        # Read back at once: the run that could be exported again may be gone when this is loaded.
+        # Read back immediately: the run may no longer exist when this is loaded.
         if not same_weights(read_weights(folder / WEIGHTS), state):
             raise GraphbenchError(f"The weights in {folder / WEIGHTS} are not those that were written: a broken disk?")
         write_text(folder / CONFIG, _portable_text(run))
@@ -87,20 +87,20 @@ def export_folder(
 
 
 def check_free(output: Path) -> None:
-    """Refuse a place where something is."""
+    """Refuse a path that is not free."""
     if output.is_file():
-        raise BadInput(f"--output {output}: this is a file; name a folder, which is made where it is missing.")
+        raise BadInput(f"--output {output}: this is a file; name a folder, which is created if missing.")
     if output.is_dir() and any(output.iterdir()):
-        raise BadInput(f"--output {output}: this folder holds files already; name another, or remove it.")
+        raise BadInput(f"--output {output}: this folder has files already; name another, or remove it.")
 
 
 def is_exported(folder: Path) -> bool:
-    """Tell whether a folder is one that `export_folder` wrote, rather than a run."""
+    """Return whether a folder was written by `export_folder`, and is not a run."""
     return all((folder / name).is_file() for name in (WEIGHTS, CONFIG, CARD))
 
 
 def portable(config: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Remove the paths of the machine from a configuration: others cannot use them, nor are they to know them.
+    """Remove the paths of the machine from a configuration: others cannot use them, and should not see them.
 
     Files named by an absolute path keep the last part of their name.
 
@@ -134,7 +134,7 @@ def _portable(value: Any, name: str, changed: list[str]) -> Any:
 
 
 def _portable_text(run: RunFolder) -> str:
-    """Return the run's configuration as text, headed as it was."""
+    """Return the run's configuration as text, with its original header."""
     try:
         text = run.config.read_text(encoding="utf-8")
         content = load_yaml(text)
@@ -142,14 +142,14 @@ def _portable_text(run: RunFolder) -> str:
     except (OSError, ValueError, AttributeError, yaml.YAMLError) as error:
         raise CorruptData(f"{run.config} cannot be read: {' '.join(str(error).split())}") from error
     if changed:
-        log.info("Places on this machine are left out of %s: %s", CONFIG, ", ".join(changed))
+        log.info("Paths on this machine are removed from %s: %s", CONFIG, ", ".join(changed))
     head = text.partition("\n")[0] + "\n" if text.startswith("#") else ""
     return head + yaml.safe_dump(config, sort_keys=False, allow_unicode=True)
 
 
 @contextlib.contextmanager
 def _appearing(output: Path) -> Iterator[Path]:
-    """Make a folder beside `output` that takes its name when the block ends well, and is removed otherwise."""
+    """Create a folder next to `output` that is renamed to it if the block succeeds, and removed otherwise."""
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
         folder = Path(tempfile.mkdtemp(dir=output.parent, prefix=f".{output.name}-"))
@@ -158,7 +158,7 @@ def _appearing(output: Path) -> Iterator[Path]:
     try:
         yield folder
         folder.chmod(0o755)  # mkdtemp keeps others out
-        if output.is_dir():  # empty, see `check_free`; Windows replaces no folder
+        if output.is_dir():  # empty, see `check_free`; Windows cannot replace folders
             output.rmdir()
         folder.replace(output)
     except OSError as error:

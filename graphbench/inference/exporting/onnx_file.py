@@ -1,7 +1,7 @@
-"""A trained model as an ONNX file, which runs where there is onnxruntime, without PyTorch and graphbench.
+"""Export a trained model as an ONNX file, which runs in onnxruntime without PyTorch and graphbench.
 
-The file is made of the program of `torch.export` by PyTorch's exporter for such programs, and takes the same tensors
-under the same names. Its metadata say what it is and what goes in.
+PyTorch's exporter converts the program of `torch.export` to the file, which accepts the same tensors under the same
+names. Its metadata describe it and its inputs.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from graphbench.training.module import BenchmarkModule
 from graphbench.training.quiet import silenced
 
 FILE, OUTPUT = "model.onnx", "predictions"
-#: What numbers of rows are called in the file, by axis; those of encodings are called by theirs.
+#: Names of numbers of rows in the file, by axis; those of encodings are named after their axis.
 _NUMBERS = {GRAPH: "graphs", NODE: "nodes", EDGE: "edges", "pointer": "graphs_and_one"}
 
 
 def onnx_files(module: BenchmarkModule, data: Benchmark) -> dict[str, tuple[bytes, str]]:
-    """Return ONNX file and description of its inputs, as files of an export: name -> content and what is in it."""
+    """Return the ONNX file and a description of its inputs, as files of an export: name -> content and description."""
     content, description = export_onnx(module, data)
     return {
         FILE: (content, "the computation, for onnxruntime.InferenceSession(FILE)"),
@@ -48,14 +48,14 @@ def onnx_files(module: BenchmarkModule, data: Benchmark) -> dict[str, tuple[byte
 
 
 def export_onnx(module: BenchmarkModule, data: Benchmark) -> tuple[bytes, dict[str, Any]]:
-    """Export the model to an ONNX file, held against the model in onnxruntime on graphs of other sizes.
+    """Export the model to an ONNX file, and compare both in onnxruntime on graphs of other sizes.
 
-    What its inputs are comes with it, see `described_inputs`. The module is in evaluation mode from then on; its
+    Also return a description of its inputs, see `described_inputs`. The module is in evaluation mode afterwards; its
     benchmark need not be open.
 
     Raises:
-        BadInput: PyTorch cannot trace the model with free sizes, ONNX has no such operation, or the file answers
-            otherwise; names the architecture.
+        BadInput: PyTorch cannot trace the model with free sizes, ONNX lacks an operation, or the file's answers differ;
+            the message names the architecture.
         MissingExtra: onnx, onnxscript or onnxruntime is not installed.
     """
     for package in ("onnx", "onnxscript", "onnxruntime"):
@@ -65,7 +65,7 @@ def export_onnx(module: BenchmarkModule, data: Benchmark) -> tuple[bytes, dict[s
             raise MissingExtra(package, "onnx", "Export to ONNX") from error
     program, fields = export_program(module, data.spec)
     try:
-        # What the exporter prints about its progress is for its authors.
+        # The exporter's progress output is for its developers.
         output = io.StringIO()
         with (
             silenced(LOGGERS, logging.CRITICAL),
@@ -78,7 +78,7 @@ def export_onnx(module: BenchmarkModule, data: Benchmark) -> tuple[bytes, dict[s
                 input_names=list(fields.axes),
                 output_names=[OUTPUT],
                 custom_translation_table=translations(),
-                optimize=False,  # it leaves out sums with numbers below 1e-8; onnxruntime optimises what it loads
+                optimize=False,  # it drops sums with numbers below 1e-8; onnxruntime optimises what it loads
             )
     except Exception as error:  # whatever the exporter meets in the program
         raise BadInput(
@@ -93,11 +93,11 @@ def export_onnx(module: BenchmarkModule, data: Benchmark) -> tuple[bytes, dict[s
 
 
 def session(content: bytes) -> Callable[[dict[str, Tensor]], Tensor]:
-    """Return a function that computes the answers of an ONNX file for a batch by onnxruntime on a CPU."""
+    """Return a function that computes the answers of an ONNX file for a batch with onnxruntime on a CPU."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4  # errors are raised as well
+    options.log_severity_level = 4  # errors are also raised
     options.intra_op_num_threads = torch.get_num_threads()
     running = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
 
@@ -109,13 +109,13 @@ def session(content: bytes) -> Callable[[dict[str, Tensor]], Tensor]:
 
 
 def translations() -> dict[Any, Callable[..., Any]]:
-    """Operations of PyTorch that its exporter cannot translate with sizes that are free."""
+    """Return translations of PyTorch operations that its exporter cannot translate with free sizes."""
     import onnxscript
 
     op: Any = onnxscript.opset18
 
     def repeat_interleave(repeats: Any, output_size: Any = None) -> Any:
-        """Repeat the number i `repeats[i]` times, by counting the rows that end at or before each place."""
+        """Repeat the number i `repeats[i]` times, by counting the rows that end at or before each position."""
         ends = op.CumSum(repeats, op.Constant(value_int=0))
         total = op.Reshape(op.ReduceSum(repeats, keepdims=0), op.Constant(value_ints=[1]))
         places = op.Expand(op.Constant(value_int=0), op.Add(total, op.Constant(value_ints=[1])))
@@ -124,7 +124,7 @@ def translations() -> dict[Any, Callable[..., Any]]:
         return op.Slice(ended, op.Constant(value_ints=[0]), total)
 
     def remainder(numbers: Any, divisor: Any) -> Any:
-        """As Python's %; the divisor may be a size that is free."""
+        """Compute Python's %; the divisor may be a free size."""
         if isinstance(divisor, (int, float)):
             divisor = op.Constant(value_float=float(divisor))
         divisor = op.CastLike(divisor, numbers)
@@ -133,7 +133,7 @@ def translations() -> dict[Any, Callable[..., Any]]:
         return op.Sub(numbers, op.Mul(op.Floor(op.Div(numbers, divisor)), divisor))
 
     def sort(values: Any, stable: Any = None, dim: int = -1, descending: bool = False) -> Any:
-        """Of equal values the earlier one comes first."""
+        """Sort stably: among equal values, the earlier one comes first."""
         count = op.Gather(op.Shape(values), op.Constant(value_ints=[dim]))
         return op.TopK(values, count, axis=dim, largest=int(descending), sorted=1)
 
@@ -145,7 +145,7 @@ def translations() -> dict[Any, Callable[..., Any]]:
 
 
 def _tidy(model: Any, fields: Fields, module: BenchmarkModule) -> None:
-    """Call free sizes by what they count, where PyTorch numbers them, and leave out what PyTorch notes of its work."""
+    """Name free sizes, which PyTorch numbers, after what they count, and remove PyTorch's notes about its work."""
     names: dict[str, str] = {}
     for value in model.graph.inputs:
         axis = fields.axes[value.name]
@@ -163,14 +163,14 @@ def _tidy(model: Any, fields: Fields, module: BenchmarkModule) -> None:
     for value in model.graph.inputs:
         rename(value)
     for node in model.graph.all_nodes():
-        node.metadata_props.clear()  # places in the sources on this machine
+        node.metadata_props.clear()  # source locations on this machine
         for value in node.outputs:
             value.metadata_props.clear()
             rename(value)
 
 
 def _describe(model: Any, module: BenchmarkModule, data: Benchmark, description: dict[str, Any]) -> None:
-    """Write into the file what it is and what goes in."""
+    """Write a description of the file and its inputs into it."""
     spec, name = data.spec, type(module.architecture).__name__
     inputs = {name: each["what"] for name, each in description["inputs"].items()}
     model.producer_name, model.producer_version = "graphbench", __version__

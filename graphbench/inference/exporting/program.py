@@ -1,7 +1,7 @@
-"""A trained model as a program of `torch.export`, which runs where there is PyTorch, without graphbench.
+"""Export a trained model as a program of `torch.export`, which runs in PyTorch without graphbench.
 
-The program takes tensors of a `GraphBatch` by name and returns predictions in the units of the benchmark. Numbers of
-graphs, nodes, edges and of the rows of encodings are free.
+The program accepts tensors of a `GraphBatch` by name and returns predictions in the units of the benchmark. The numbers
+of graphs, nodes, edges and rows of encodings are free.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ log = logging.getLogger(__name__)
 PROGRAM, INPUTS = "model.pt2", "inputs.json"
 #: Tasks whose answers need more than the graphs.
 _WITHOUT = ("ranking", "recovery")
-#: Nodes of the graphs that a program is traced with, and of those it is checked with: one graph, one node, equal sizes,
-#: more and larger graphs than before.
+#: Numbers of nodes of the graphs that a program is traced with, and of those it is checked with: one graph, one node,
+#: equal sizes, more and larger graphs than before.
 _TRACED = (3, 7, 5, 4)
 _CHECKED = ((6, 2, 9, 3, 4, 12), (5,), (1,), (4, 4, 4), (1, 8))
-#: Those of the example that goes with a program.
+#: Numbers of nodes of the example that comes with a program.
 _EXAMPLE = (3, 4)
-#: Loggers of PyTorch's compiler and of its exporter to ONNX: where one gives up it logs whole graphs, and the error
-#: says what is wrong.
+#: Loggers of PyTorch's compiler and of its exporter to ONNX: on failure they log whole graphs, and the error says what
+#: is wrong.
 LOGGERS = ("torch.fx.experimental.symbolic_shapes", "torch._export", "torch.onnx", "onnxscript", "onnx_ir")
 #: Largest difference from the model itself, relative to the largest answer.
 _TOLERANCE = 1e-4
@@ -46,18 +46,18 @@ _TOLERANCE = 1e-4
 
 @dataclass(frozen=True)
 class Fields:
-    """The tensors of a batch that a program takes.
+    """The tensors of a batch that a program accepts.
 
     Args:
         axes: name -> what its rows count: graph, node, edge, pair, or the axis of an encoding; "pointer" for pointers,
-            which have a row more than there are graphs.
+            which have one row more than there are graphs.
     """
 
     axes: dict[str, str]
 
     @classmethod
     def of(cls, table: GraphTable) -> Fields:
-        """Those of batches of a table with its encodings."""
+        """Return those of batches from a table with its encodings."""
         batch = table.batch([0])
         axes = {name: column.axis for name, column in table.layout.items() if name != "y"}
         axes |= {name: "pointer" for name in map(str, batch.keys()) if name == "ptr" or name.endswith("_ptr")}
@@ -65,7 +65,7 @@ class Fields:
         return cls(axes | {"batch": "node"})
 
     def values(self, batch: GraphBatch) -> dict[str, Tensor]:
-        """Their values in a batch."""
+        """Return their values in a batch."""
         return {name: batch[name] for name in self.axes}
 
     def shapes(self) -> dict[str, dict[int, Any]]:
@@ -74,10 +74,10 @@ class Fields:
 
 
 class PlainTensors(nn.Module):
-    """A model that takes the tensors of a batch: `forward({"x": ..., "edge_index": ..., "batch": ..., "ptr": ...})`.
+    """A model that accepts the tensors of a batch: `forward({"x": ..., "edge_index": ..., "batch": ..., "ptr": ...})`.
 
-    A program counts on no size of 0 or 1, which PyTorch treats as special cases. So that one graph, or a graph of one
-    node, is none, a graph without nodes joins the batch and every graph is padded by a node: both change no answer.
+    A program must not have sizes of 0 or 1, which PyTorch treats as special cases. To avoid them for one graph, or one
+    node, an empty graph is added to the batch and every graph is padded with a node: neither changes an answer.
     """
 
     def __init__(self, module: BenchmarkModule, fields: Fields) -> None:
@@ -85,24 +85,24 @@ class PlainTensors(nn.Module):
         self.module, self.fields = module, fields
 
     def forward(self, fields: dict[str, Tensor]) -> Tensor:
-        """Predictions `[num_graphs, C]` or `[num_nodes, C]`, as those of `graphbench predict`."""
+        """Return predictions `[num_graphs, C]` or `[num_nodes, C]`, as `graphbench predict` does."""
         batch = GraphBatch()
         for name, axis in self.fields.axes.items():
             batch[name] = _with_empty_graph(fields[name], axis)
         batch.num_nodes = fields["batch"].shape[0]
-        # Pointers have a row more than there are graphs, and the empty graph joins them.
+        # Pointers have one row more than there are graphs, and the empty graph is added.
         batch.num_graphs = fields["ptr"].shape[0]
         largest = batch.ptr.diff().max().item()
-        # Promises to the tracer, which knows sizes only by name.
+        # Guarantees for the tracer, which knows sizes only by name.
         torch._check(largest >= 1)
         torch._check(largest <= fields["batch"].shape[0])
         batch.max_nodes = largest + 1
         output = self.module(batch)
-        batch.y = output  # tasks hand targets on beside predictions
+        batch.y = output  # tasks return targets with predictions
         predictions = self.module.task.predict(output, batch)[0]
         if self.module.spec.level != "graph":
             return predictions
-        # By a mask: a slice would fix that the graphs are several.
+        # With a mask: a slice would require several graphs.
         is_real = torch.arange(predictions.shape[0]) < fields["ptr"].shape[0] - 1
         return predictions[is_real]
 
@@ -114,7 +114,7 @@ def _with_empty_graph(value: Tensor, axis: str) -> Tensor:
 
 
 def program_files(module: BenchmarkModule, data: Benchmark) -> dict[str, tuple[bytes, str]]:
-    """Return the program and a description of its inputs, as files of an export: name -> content and what is in it."""
+    """Return the program and a description of its inputs, as files of an export: name -> content and description."""
     program, fields = export_program(module, data.spec)
     content = io.BytesIO()
     torch.export.save(program, content)
@@ -140,20 +140,20 @@ def described_inputs(module: BenchmarkModule, data: Benchmark, fields: Fields) -
 
 @torch.no_grad()
 def answers_of(module: BenchmarkModule, batch: GraphBatch) -> Tensor:
-    """Return what a program answers: predictions `[num_graphs, C]` or `[num_nodes, C]`."""
-    batch.y = output = module(batch)  # tasks hand targets on beside predictions
+    """Return the answers of a program: predictions `[num_graphs, C]` or `[num_nodes, C]`."""
+    batch.y = output = module(batch)  # tasks return targets with predictions
     return module.task.predict(output, batch)[0]
 
 
 def export_program(module: BenchmarkModule, spec: BenchmarkSpec) -> tuple[ExportedProgram, Fields]:
-    """Export the model as a program, held against the model on graphs of other sizes than it was traced with.
+    """Export the model as a program, and compare both on graphs of sizes other than those it was traced with.
 
     Args:
         module: with its trained weights; in evaluation mode from now on.
-        spec: of its benchmark; graphs are made up to fit it.
+        spec: of its benchmark; example graphs are generated to match it.
 
     Raises:
-        BadInput: PyTorch cannot trace it with free sizes, or the program answers otherwise; names the architecture.
+        BadInput: PyTorch cannot trace it with free sizes, or the answers differ; names the architecture.
     """
     name = type(module.architecture).__name__
     if spec.kind in _WITHOUT:
@@ -165,13 +165,13 @@ def export_program(module: BenchmarkModule, spec: BenchmarkSpec) -> tuple[Export
     try:
         with (
             silenced(LOGGERS, logging.CRITICAL),
-            contextlib.redirect_stderr(io.StringIO()),  # gets the whole graph where tracing stops
-            # Else a tensor with a row per graph would fix that they are several; PyTorch has no public name for it.
+            contextlib.redirect_stderr(io.StringIO()),  # receives the whole graph if tracing stops
+            # Otherwise a tensor with a row per graph would require several graphs; PyTorch has no public name for it.
             _config.patch(backed_size_oblivious=bool(spec.graph.dense)),  # type: ignore[attr-defined]
         ):
             example = fields.values(table.batch(range(len(table))))
             program = torch.export.export(plain, (example,), dynamic_shapes={"fields": fields.shapes()})
-    except Exception as error:  # whatever tracing meets in the code of a model
+    except Exception as error:  # whatever tracing raises in a model's code
         raise BadInput(f"{name} cannot be exported by torch.export: {reason_of(error)}") from error
     for node in program.graph.nodes:
         node.meta.pop("stack_trace", None)  # places in the sources on this machine
@@ -182,7 +182,7 @@ def export_program(module: BenchmarkModule, spec: BenchmarkSpec) -> tuple[Export
 def check_answers(
     run: Callable[[dict[str, Tensor]], Tensor], module: BenchmarkModule, fields: Fields, exporter: str
 ) -> None:
-    """Hold what was exported, and takes `fields` of a batch, against the model on graphs of other sizes."""
+    """Compare what was exported, which accepts `fields` of a batch, with the model on graphs of other sizes."""
     spec, name = module.spec, type(module.architecture).__name__
     for number, sizes in enumerate((_TRACED, *_CHECKED)):
         table = _table(module, spec, sizes, seed=number + 1)
@@ -191,16 +191,16 @@ def check_answers(
         with torch.no_grad():
             try:
                 output = run(values)
-            except Exception as error:  # a guard of the program, or what it computes
+            except Exception as error:  # from a guard of the program, or its computation
                 raise BadInput(
                     f"{name} cannot be exported by {exporter}: the program fails on graphs of {list(sizes)} nodes, "
-                    f"which the model takes: {reason_of(error)}"
+                    f"which the model accepts: {reason_of(error)}"
                 ) from error
         scale = max(1.0, float(expected.abs().max()))
         if output.shape != expected.shape or not bool(((output - expected).abs() <= _TOLERANCE * scale).all()):
             raise BadInput(
-                f"{name} cannot be exported by {exporter}: on graphs of {list(sizes)} nodes the program answers "
-                "otherwise than the model."
+                f"{name} cannot be exported by {exporter}: on graphs of {list(sizes)} nodes the program's answers "
+                "differ from the model's."
             )
 
 
@@ -214,14 +214,14 @@ def reason_of(error: BaseException) -> str:
 
 
 def _table(module: BenchmarkModule, spec: BenchmarkSpec, sizes: Sequence[int], seed: int = 0) -> GraphTable:
-    """Random connected graphs with the features of a specification and the encodings of a model."""
+    """Return random connected graphs with the features of a specification and the encodings of a model."""
     generator = torch.Generator().manual_seed(seed)
     graphs = [_graph(spec, size, generator) for size in sizes]
     return encode(GraphTable.from_graphs(graphs), module.required_encodings())
 
 
 def _graph(spec: BenchmarkSpec, num_nodes: int, generator: torch.Generator) -> dict[str, Any]:
-    """Make a path with a few more edges; both directions of an edge have the same features."""
+    """Create a path with a few more edges; both directions of an edge have the same features."""
     more = torch.rand(num_nodes, num_nodes, generator=generator) < 1 / max(num_nodes, 1)
     ends = torch.triu(more, diagonal=2).nonzero().t()
     path = torch.arange(num_nodes - 1)

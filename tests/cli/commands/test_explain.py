@@ -115,7 +115,7 @@ def test_a_run_that_does_not_keep_the_means_has_them_computed_from_its_data(oxyg
     assert known["shares"]
     (old / "training.json").write_text(json.dumps(facts))
     found = []
-    for run, told in ((oxygen_run, "which the run keeps"), (old, "they are computed from its data")):
+    for run, told in ((oxygen_run, "which the run stores"), (old, "computing them from its data")):
         words = ["explain", "--run", str(run), "--split", "test", "--rows", "0", "--method", "masking"]
         assert main([*words, "--output", str(tmp_path / f"out-{run.name}")]) == 0
         assert told in capsys.readouterr().err

@@ -202,7 +202,7 @@ def test_a_taken_place_and_a_run_without_weights_are_refused(finished_run, expor
     (tmp_path / "empty").mkdir()
     (tmp_path / "empty" / "config.yaml").write_text("model: {}\n")
     for arguments, told in (
-        (["--run", str(finished_run), "--output", str(exported)], "holds files already"),
+        (["--run", str(finished_run), "--output", str(exported)], "has files already"),
         (["--run", str(tmp_path / "empty"), "--output", str(tmp_path / "out")], "There is no checkpoint"),
         (["--run", str(tmp_path / "nothing"), "--output", str(tmp_path / "out")], "is not the folder of a run"),
     ):

@@ -77,7 +77,7 @@ def test_scores_of_molecules_are_those_by_hand_and_the_run_stays_as_it_is(run, l
     assert stored["in_training"] == int(table["in_training"].sum()) > 0
     assert f"{stored['in_training']} are in the training part" in said.err
     page = (run / "report.html").read_text()
-    assert "Labelled files beside the splits" in page
+    assert "Labelled files outside the splits" in page
     assert ">lab<" in page
 
 

@@ -213,8 +213,11 @@ BAD = {
         ["--config", "GCN", "--model.architecture.num_layer", "3"],
         "GCN has no option 'num_layer'",
     ),
-    "a run": (["--config", "GCN", "--run", "here"], "graphbench sweep takes no --run: its runs lie in --output"),
-    "a seed": (["--config", "GCN", "--seed_everything=3"], "takes no --seed_everything: --seeds names the seeds"),
+    "a run": (["--config", "GCN", "--run", "here"], "graphbench sweep does not accept --run: its runs are in --output"),
+    "a seed": (
+        ["--config", "GCN", "--seed_everything=3"],
+        "does not accept --seed_everything: --seeds names the seeds",
+    ),
     "fixed split": (["--config", "quickstart", "--folds", "5"], "--folds 5: NCI has a fixed split, on which its"),
     "fixed split, anew": (["--config", "quickstart", "--resplit", "random"], "--resplit random: NCI has a fixed split"),
     "split of the file": (

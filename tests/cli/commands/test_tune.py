@@ -142,7 +142,7 @@ def test_two_machines_finish_a_study_of_which_one_is_killed(config, tmp_path):
     assert wait(*first).code == -signal.SIGKILL
     ended = wait(*second)
     assert ended.code == 0, ended.text
-    assert "Trial 0 was left by its process and goes on." in ended.text
+    assert "Trial 0 was left by its process: resuming it." in ended.text
     table = pd.read_csv(run / "trials.csv")
     assert table["trial"].tolist() == [0, 1, 2, 3]
     assert set(table["state"]) <= {"finished", "pruned"}
@@ -205,7 +205,11 @@ BAD = {
         ["--trainer.devices=2"],
         "--trainer.devices is 2: a trial runs on one device",
     ),
-    "resume": (f"{DIM}: {{values: [4]}}", ["--resume", "x"], "graphbench tune takes no --resume: the same command"),
+    "resume": (
+        f"{DIM}: {{values: [4]}}",
+        ["--resume", "x"],
+        "graphbench tune does not accept --resume: the same command",
+    ),
 }
 
 

@@ -138,7 +138,7 @@ def test_callers_at_one_table_share_its_jobs(plan, tmp_path, monkeypatch, finish
         assert run_here(plan, range(6), tmp_path, lambda: None) == [1, 4]
         states = {unit.name: unit.state for unit in read_status(tmp_path)}
     assert record.read_text() == notes
-    assert "is left: process" in caplog.text
+    assert "is skipped: process" in caplog.text
     assert sorted(name for what, name in started if what == "fit") == sorted(folders[n].name for n in (2, 3, 5))
     assert plan[4].before.folder(tmp_path) == folders[1]
     done = {folder.name: "done" for folder in folders}

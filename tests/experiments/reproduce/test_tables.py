@@ -138,8 +138,8 @@ def test_the_nearest_way_counts(table):
     ("old", "new", "told"),
     [
         ("missing: SAN", "mising: SAN", "Did you mean missing"),
-        ("missing: SAN, ", "", "says no way to its value"),
-        ("printed: 4", "printed: 5", "has 4 printed values and says 5"),
+        ("missing: SAN, ", "", "does not say how to obtain its value"),
+        ("printed: 4", "printed: 5", "has 4 printed values, but says 5"),
         ("batch_size={b}", "batch_size={c}", "cannot be filled in"),
         ("place: table 1", "", "place is missing"),
         ("cells: {pattern: 86.58 ± 0.04}", "cells: {patern: 86.58 ± 0.04}", "Did you mean pattern"),

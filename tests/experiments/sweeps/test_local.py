@@ -59,7 +59,7 @@ def test_failures_are_told_with_the_last_line_of_their_log(pretended, tmp_path):
     failures = local.run_all(TRAININGS, tmp_path)
     assert [(failure.name, failure.reason) for failure in failures] == [
         ("b-0", "exit code 1: graphbench: it broke"),
-        ("d-0", "it diverged: test MAE is no number"),
+        ("d-0", "it diverged: test MAE is not a number"),
     ]
     commands.broken, commands.places = set(), []
     assert [failure.name for failure in local.run_all(TRAININGS, tmp_path)] == ["d-0"], "it stays diverged"

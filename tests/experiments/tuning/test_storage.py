@@ -68,10 +68,10 @@ def test_two_studies_in_one_database_do_not_meet(study, tmp_path):
 def test_a_study_goes_on_where_it_lies(study, tmp_path):
     url = f"sqlite:///{tmp_path}/all.db"
     study("a", url)
-    with pytest.raises(BadInput, match=r"begun with --storage sqlite:///"):
+    with pytest.raises(BadInput, match=r"started with --storage sqlite:///"):
         study("a")
     study("b")
-    with pytest.raises(BadInput, match="begun without --storage"):
+    with pytest.raises(BadInput, match="started without --storage"):
         study("b", url)
 
 
@@ -81,7 +81,7 @@ def test_a_study_of_an_earlier_version_goes_on_by_its_url(study, tmp_path):
     url = f"sqlite:///{tmp_path}/study/study.db"
     old = optuna.create_study(storage=url, study_name="graphbench", direction="minimize")
     old.add_trial(optuna.trial.create_trial(value=0.7))
-    with pytest.raises(BadInput, match=r"study\.db is a study of an earlier version\. Go on with --storage sqlite"):
+    with pytest.raises(BadInput, match=r"study\.db is a study of an earlier version\. Continue with --storage sqlite"):
         study()
     assert finish_one(study(storage=url), 2, 0.5) == 1
     assert [trial.value for trial in study(storage=url).trials()] == [0.7, 0.5]

@@ -140,7 +140,7 @@ def test_failed_and_pruned_trials_are_never_the_best(study):
     one.finish(one.next(4), 0.3)
     assert one.best().number == 3
     assert [trial.state.name for trial in one.trials()] == ["FAIL", "FAIL", "PRUNED", "COMPLETE"]
-    assert [trial.user_attrs.get("problem") for trial in one.trials()[:2]] == ["it broke", "val/MAE is no number"]
+    assert [trial.user_attrs.get("problem") for trial in one.trials()[:2]] == ["it broke", "val/MAE is not a number"]
     assert one.importances() == {}
 
 
@@ -157,7 +157,7 @@ def test_another_space_or_configuration_is_refused_by_name(study):
 def test_folders_that_hold_something_else_are_refused(study, tmp_path):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "config.yaml").touch()
-    with pytest.raises(BadInput, match="holds a run of a fit"):
+    with pytest.raises(BadInput, match="has the run of a fit"):
         study(tmp_path / "run")
     (tmp_path / "study").mkdir()
     (tmp_path / "study" / "study.journal").write_text("no journal\n" * 100)

@@ -113,5 +113,5 @@ def test_a_linear_model_gives_each_node_its_term_and_half_of_its_lines():
 
 def test_graphs_that_are_too_large_are_refused_with_another_method():
     module = additive()
-    with pytest.raises(BadInput, match=r"--method myerson: the graph has 300 nodes, .* Take --method masking"):
+    with pytest.raises(BadInput, match=r"--method myerson: the graph has 300 nodes, .* Use --method masking"):
         attribute(module, copies_of(module, sizes=[300]), facts_of(module), target=0, method="myerson")

@@ -138,7 +138,7 @@ class Sized(Architecture):
     ("architecture", "told"),
     [
         (Looping, "Looping cannot be exported by torch.export: "),
-        (Sized, r"Sized cannot be .*answers otherwise than the model"),
+        (Sized, r"Sized cannot be .*answers differ from the model's"),
     ],
 )
 def test_what_cannot_be_exported_is_refused_by_name_and_reason(architecture, told, capsys):
