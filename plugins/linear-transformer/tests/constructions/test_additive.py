@@ -274,8 +274,9 @@ def test_parts_of_a_graph_need_demands_of_their_own(form):
     exact = torch.linalg.pinv(sparse.similarity()) @ within
     torch.testing.assert_close(model(b, within), exact)
     across = torch.tensor([[1.0, 0, 0, -1, 0, 0]], dtype=torch.float64).mT
-    with pytest.raises(BadInput, match="not connected"):
-        model(b, across)
+    for make in (electric_flow, resistive_embedding):
+        with pytest.raises(BadInput, match="not connected"):
+            make(num_layers=60, lambda_max=3.0)(b, across)
 
 
 def test_gradients_reach_the_resistances(graph):
