@@ -12,6 +12,7 @@ import torch
 from graphbench import registry
 from graphbench.contracts import Architecture, PositionalEncoder, Representation
 from graphbench.errors import BadInput
+from graphbench.nn import RWSEEncoder
 from graphbench.testing import ArchitectureContract, tiny_batch, tiny_spec, tiny_table
 
 #: Architectures whose results follow the numbering of nodes, and why.
@@ -60,6 +61,24 @@ def test_common_options_are_checked_in_every_model(option, value):
         if option in inspect.signature(model).parameters:
             with pytest.raises(BadInput, match=f"^{option} must be .* but got {value}"):
                 model(tiny_spec(), **{option: value})
+
+
+def test_positional_encoders_are_part_of_every_model_that_takes_them():
+    """Whichever switch is turned: each way to encode the inputs has to take them. Gradients are the contract's."""
+    sizes = {"hidden_dim": 20, "num_layers": 1, "num_heads": 2}
+    others = {("SAT", "released"): {"extractor": "subgraph"}}
+    for name in registry.architectures():
+        model = registry.load("architectures", name)
+        options = {option: given.default for option, given in inspect.signature(model).parameters.items()}
+        switches = [option for option, default in options.items() if isinstance(default, bool)]
+        for option in ["num_layers", *switches] if "positional_encoders" in options else ():
+            turned = {option: not options[option]} if option in switches else {}
+            chosen = {key: value for key, value in sizes.items() if key in options} | others.get((name, option), {})
+            spec = tiny_spec(kind="coordinates" if option == "places_in_tokens" else "both")
+            encoder = RWSEEncoder(4, 2)
+            made = model(spec, **chosen, **turned, positional_encoders=[encoder])
+            assert encoder in made.modules(), (name, turned)
+            assert set(encoder.encodings) <= set(made.required_encodings()), (name, turned)
 
 
 #: Parts that the contract's loss does not reach: clusters of Sequoia learn from its penalty alone.
