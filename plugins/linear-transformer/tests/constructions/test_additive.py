@@ -192,6 +192,10 @@ def test_sparse_incidence_gives_the_same_answer(make, options):
     expected = model(incidence_matrix(edges, 8), psi)
     torch.testing.assert_close(model(sparse, psi), expected, atol=1e-13, rtol=1e-12)
     torch.testing.assert_close(model(sparse.evolving(), psi), expected, atol=1e-13, rtol=1e-12)
+    for b in (sparse, sparse.dense(), sparse.evolving()):
+        for others in (torch.zeros_like(psi[:7]), torch.zeros(9, 2).double()):
+            with pytest.raises(BadInput, match="of the same nodes"):
+                model(b, others)
 
 
 def test_general_form_needs_a_matrix(graph):
