@@ -81,6 +81,41 @@ def test_positional_encoders_are_part_of_every_model_that_takes_them():
             assert set(encoder.encodings) <= set(made.required_encodings()), (name, turned)
 
 
+#: Switches of memory and speed, which change no answer.
+WITHOUT_EFFECT = {"checkpointing", "compiled_scores"}
+
+
+def has_effect(model, spec, option, value):
+    """Whether an option changes the parameters or the answer, or is refused; False where the model is."""
+    try:
+        usual = model(spec).eval()
+    except BadInput:
+        return False
+    try:
+        other = model(spec, **{option: value}).eval()
+    except BadInput:
+        return True
+    shapes, others = ([(key, getattr(x, "shape", None)) for key, x in m.state_dict().items()] for m in (usual, other))
+    if shapes != others:
+        return True
+    other.load_state_dict(usual.state_dict())
+    one, two = usual(tiny_batch(usual)), other(tiny_batch(other))
+    pairs = [(one.node, two.node), (one.graph, two.graph)]
+    return any(a is not None and (a.shape != b.shape or not torch.equal(a, b)) for a, b in pairs)
+
+
+@pytest.mark.slow
+def test_switches_change_a_model_or_are_refused():
+    """On nodes or graphs of some kind; an option that nothing reads would train another model than was asked for."""
+    tasks, kinds = ("graph-classification", "node-classification"), ("both", "categorical", "coordinates", "sequence")
+    for name in registry.architectures():
+        model = registry.load("architectures", name)
+        for option, given in inspect.signature(model).parameters.items():
+            if isinstance(given.default, bool) and option not in WITHOUT_EFFECT:
+                specs = (tiny_spec(task, kind) for task in tasks for kind in kinds)
+                assert any(has_effect(model, spec, option, not given.default) for spec in specs), (name, option)
+
+
 #: Parts that the contract's loss does not reach: clusters of Sequoia learn from its penalty alone.
 WITHOUT_GRADIENT = {"Sequoia": ("before.*", "logits.*", "among.local.edge_norm.*")}
 
