@@ -12,6 +12,7 @@ import torch
 from graphbench import registry
 from graphbench.contracts import Architecture, PositionalEncoder, Representation
 from graphbench.errors import BadInput
+from graphbench.nn import RWSEEncoder
 from graphbench.testing import ArchitectureContract, tiny_batch, tiny_spec, tiny_table
 
 #: Architectures whose results follow the numbering of nodes, and why.
@@ -60,6 +61,59 @@ def test_common_options_are_checked_in_every_model(option, value):
         if option in inspect.signature(model).parameters:
             with pytest.raises(BadInput, match=f"^{option} must be .* but got {value}"):
                 model(tiny_spec(), **{option: value})
+
+
+def test_positional_encoders_are_part_of_every_model_that_takes_them():
+    """Whichever switch is turned: each way to encode the inputs has to take them. Gradients are the contract's."""
+    sizes = {"hidden_dim": 20, "num_layers": 1, "num_heads": 2}
+    others = {("SAT", "released"): {"extractor": "subgraph"}}
+    for name in registry.architectures():
+        model = registry.load("architectures", name)
+        options = {option: given.default for option, given in inspect.signature(model).parameters.items()}
+        switches = [option for option, default in options.items() if isinstance(default, bool)]
+        for option in ["num_layers", *switches] if "positional_encoders" in options else ():
+            turned = {option: not options[option]} if option in switches else {}
+            chosen = {key: value for key, value in sizes.items() if key in options} | others.get((name, option), {})
+            spec = tiny_spec(kind="coordinates" if option == "places_in_tokens" else "both")
+            encoder = RWSEEncoder(4, 2)
+            made = model(spec, **chosen, **turned, positional_encoders=[encoder])
+            assert encoder in made.modules(), (name, turned)
+            assert set(encoder.encodings) <= set(made.required_encodings()), (name, turned)
+
+
+#: Switches of memory and speed, which change no answer.
+WITHOUT_EFFECT = {"checkpointing", "compiled_scores"}
+
+
+def has_effect(model, spec, option, value):
+    """Whether an option changes the parameters or the answer, or is refused; False where the model is."""
+    try:
+        usual = model(spec).eval()
+    except BadInput:
+        return False
+    try:
+        other = model(spec, **{option: value}).eval()
+    except BadInput:
+        return True
+    shapes, others = ([(key, getattr(x, "shape", None)) for key, x in m.state_dict().items()] for m in (usual, other))
+    if shapes != others:
+        return True
+    other.load_state_dict(usual.state_dict())
+    one, two = usual(tiny_batch(usual)), other(tiny_batch(other))
+    pairs = [(one.node, two.node), (one.graph, two.graph)]
+    return any(a is not None and (a.shape != b.shape or not torch.equal(a, b)) for a, b in pairs)
+
+
+@pytest.mark.slow
+def test_switches_change_a_model_or_are_refused():
+    """On nodes or graphs of some kind; an option that nothing reads would train another model than was asked for."""
+    tasks, kinds = ("graph-classification", "node-classification"), ("both", "categorical", "coordinates", "sequence")
+    for name in registry.architectures():
+        model = registry.load("architectures", name)
+        for option, given in inspect.signature(model).parameters.items():
+            if isinstance(given.default, bool) and option not in WITHOUT_EFFECT:
+                specs = (tiny_spec(task, kind) for task in tasks for kind in kinds)
+                assert any(has_effect(model, spec, option, not given.default) for spec in specs), (name, option)
 
 
 #: Parts that the contract's loss does not reach: clusters of Sequoia learn from its penalty alone.

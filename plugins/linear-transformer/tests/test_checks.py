@@ -52,7 +52,7 @@ def test_demands_need_finite_values_that_add_up_to_zero_over_each_part():
     for demands, message in (
         (good * torch.inf, "not finite"),
         (good + 1, "Subtract its mean"),
-        (good[[0, 2, 1, 3]], "adds up to 3 over one of its parts"),
+        (good[[0, 2, 1, 3]].expand(4, 2), "adds up to 3 over one of its parts"),
     ):
         with pytest.raises(BadInput, match=message):
             check_demands(demands, labels)

@@ -44,6 +44,14 @@ def test_sampled_graphs_have_the_published_sizes_and_resistances(family, num_edg
     assert logs.var() == pytest.approx(16 / 12, rel=0.05)
 
 
+def test_one_seed_samples_the_same_graphs(generator):
+    first = sample_incidence("CSL", 3, generator=generator)
+    again = sample_incidence("CSL", 3, generator=torch.Generator().manual_seed(generator.initial_seed()))
+    torch.manual_seed(generator.initial_seed())
+    assert torch.equal(first, again)
+    assert torch.equal(first, sample_incidence("CSL", 3))
+
+
 def test_sampled_csl_graphs_have_every_skip_but_half(generator):
     incidence = sample_incidence("CSL", 300, generator=generator)
     kinds = set()

@@ -99,6 +99,9 @@ def test_absolute_sums_have_the_right_gradients(forms, left, block, monkeypatch)
     weight = sparse.weight.clone().requires_grad_()
     inputs = (left.requires_grad_(), weight, sparse.tail, sparse.head)
     assert torch.autograd.gradcheck(absolute_sums.AbsoluteSums.apply, inputs)
+    of_two = left.detach()[:6, :3].reshape(2, 3, 3).requires_grad_()
+    inputs = (of_two, weight[:3], torch.tensor([0, 1, 3]), torch.tensor([2, 2, 5]))  # nodes 3 to 5: second graph
+    assert torch.autograd.gradcheck(absolute_sums.AbsoluteSums.apply, inputs)
 
 
 def test_batch_gives_the_simple_graphs_of_pyg(batch):

@@ -156,10 +156,11 @@ def test_what_is_no_simple_graph_is_refused(edges, resistance, message, method):
 
 
 @pytest.mark.parametrize("method", ["layers", "direct"])
-def test_resistances_beyond_float64_are_refused(method):
+@pytest.mark.parametrize("resistance", [[1e12, 1e-12], [1e10, 1e-6]])  # singular to rounding, and inexact
+def test_resistances_beyond_float64_are_refused(method, resistance):
     for pairs in (None, torch.tensor([[0], [2]])):
         with pytest.raises(BadInput, match="differ too much"):
-            effective_resistances(path(3), 3, torch.tensor([1e12, 1e-12]), pairs=pairs, method=method)
+            effective_resistances(path(3), 3, torch.tensor(resistance, dtype=torch.float64), pairs=pairs, method=method)
 
 
 def test_options_that_do_not_fit_are_refused():

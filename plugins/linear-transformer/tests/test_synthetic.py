@@ -232,6 +232,7 @@ def test_what_does_not_fit_says_so():
     for options, message in (
         ({"form": "sparse"}, "form"),
         ({"start": "identity"}, "start"),
+        ({"evolve_incidence": False}, "evolve_incidence=False is for form=efficient"),
     ):
         with pytest.raises(BadInput, match=message):
             LinearTransformer(MAPS, **options)

@@ -37,6 +37,11 @@ class Incidence(ABC):
                 [-1.,  1.]]), tensor([1., 1.]))
     """
 
+    @property
+    @abstractmethod
+    def node_shape(self) -> tuple[int, ...]:
+        """Leading axes of the batch, then n."""
+
     @abstractmethod
     def product(self, x: Tensor) -> Tensor:
         """Compute `L x` for `x [..., n, m]`."""
@@ -86,6 +91,11 @@ class DenseIncidence(Incidence):
     """
 
     matrix: Tensor
+
+    @property
+    def node_shape(self) -> tuple[int, ...]:
+        """Shape of the matrix without its columns."""
+        return self.matrix.shape[:-1]
 
     def product(self, x: Tensor) -> Tensor:
         """Compute `B (B^T x)`, O(n d) per column."""
@@ -142,6 +152,11 @@ class SparseIncidence(Incidence):
     head: Tensor
     weight: Tensor
     shape: tuple[int, ...]
+
+    @property
+    def node_shape(self) -> tuple[int, ...]:
+        """Return `shape`."""
+        return self.shape
 
     @classmethod
     def from_edges(cls, edge_index: Tensor, num_nodes: int, resistance: Tensor | None = None) -> SparseIncidence:
@@ -313,6 +328,11 @@ class EvolvingIncidence(Incidence):
     laplacian: Tensor
     first: Tensor
     edges: SparseIncidence | None = None
+
+    @property
+    def node_shape(self) -> tuple[int, ...]:
+        """Shape of the labels of components."""
+        return self.first.shape
 
     @classmethod
     def from_laplacian(cls, laplacian: Tensor, edges: SparseIncidence | None = None) -> EvolvingIncidence:

@@ -57,7 +57,7 @@ class LinearTransformer(Architecture):
             "identity" cannot learn from demands: the answer would start at 0, which has no direction.
 
     Raises:
-        BadInput: an option is out of range, or the benchmark has no `max_nodes`.
+        BadInput: an option is out of range or of the other form, or the benchmark has no `max_nodes`.
 
     Examples:
         >>> from graphbench.benchmarks import ElectricFlow
@@ -81,6 +81,8 @@ class LinearTransformer(Architecture):
         check_choice("form", form, get_args(TrainedForm))
         if num_edges is not None:
             check_range("num_edges", num_edges, at_least=1, whole=True)
+        if form == "general" and not evolve_incidence:
+            raise BadInput("evolve_incidence=False is for form=efficient; the general form keeps B with frozen=True.")
         start = start or ("gaussian" if demands else "identity")
         check_choice("start", start, [name for name in get_args(Start) if not (demands and name == "identity")])
         if frozen and not (demands and form == "general"):

@@ -166,8 +166,7 @@ class EfficientTransformer(nn.Module):
         Raises:
             BadInput: the shapes do not match.
         """
-        if isinstance(incidence, Tensor):
-            check_shapes(incidence, features)
+        check_shapes(incidence, features)
         if features.shape[-1] % max(1, self.num_features):
             raise BadInput(
                 f"The transformer was made for {self.num_features} features, or as many blocks of equal width, but got "
@@ -213,6 +212,7 @@ class MolecularTransformer(nn.Module):
 
     def forward(self, incidence: Tensor | Incidence, features: Tensor) -> tuple[Incidence, Tensor]:
         """Return B and Φ `[..., n, k]` after all passes, from B and Φ_0; rows of absent nodes stay zero."""
+        check_shapes(incidence, features)
         state = as_incidence(incidence)
         for layer in self.layers:
             for _ in range(self.num_loops):
@@ -244,14 +244,15 @@ class BlockTransformer(nn.Module):
         return x
 
 
-def check_shapes(incidence: Tensor, features: Tensor) -> None:
+def check_shapes(incidence: Tensor | Incidence, features: Tensor) -> None:
     """Raise `BadInput` unless `incidence [..., n, d]` and `features [..., n, m]` belong to the same graphs."""
-    if incidence.dim() < 2 or features.dim() < 2 or incidence.shape[:-1] != features.shape[:-1]:
+    node_shape = as_incidence(incidence).node_shape
+    if features.dim() < 2 or node_shape != features.shape[:-1]:
         raise BadInput(
-            f"Expected an incidence matrix [..., n, d] and features [..., n, m] of the same nodes, but got "
-            f"{list(incidence.shape)} and {list(features.shape)}."
+            f"Expected an incidence matrix [..., n, d] and features [..., n, m] of the same nodes, but got an "
+            f"incidence of nodes {list(node_shape)} and features {list(features.shape)}."
         )
-    if incidence.dtype != features.dtype:
+    if isinstance(incidence, Tensor) and incidence.dtype != features.dtype:
         raise BadInput(f"Incidence is {incidence.dtype} and features are {features.dtype}; use one dtype for both.")
 
 

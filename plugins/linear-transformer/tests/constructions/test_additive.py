@@ -192,6 +192,10 @@ def test_sparse_incidence_gives_the_same_answer(make, options):
     expected = model(incidence_matrix(edges, 8), psi)
     torch.testing.assert_close(model(sparse, psi), expected, atol=1e-13, rtol=1e-12)
     torch.testing.assert_close(model(sparse.evolving(), psi), expected, atol=1e-13, rtol=1e-12)
+    for b in (sparse, sparse.dense(), sparse.evolving()):
+        for others in (torch.zeros_like(psi[:7]), torch.zeros(9, 2).double()):
+            with pytest.raises(BadInput, match="of the same nodes"):
+                model(b, others)
 
 
 def test_general_form_needs_a_matrix(graph):
@@ -274,8 +278,9 @@ def test_parts_of_a_graph_need_demands_of_their_own(form):
     exact = torch.linalg.pinv(sparse.similarity()) @ within
     torch.testing.assert_close(model(b, within), exact)
     across = torch.tensor([[1.0, 0, 0, -1, 0, 0]], dtype=torch.float64).mT
-    with pytest.raises(BadInput, match="not connected"):
-        model(b, across)
+    for make in (electric_flow, resistive_embedding):
+        with pytest.raises(BadInput, match="not connected"):
+            make(num_layers=60, lambda_max=3.0)(b, across)
 
 
 def test_gradients_reach_the_resistances(graph):

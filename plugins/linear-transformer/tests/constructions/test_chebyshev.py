@@ -109,6 +109,12 @@ def test_error_falls_at_the_chebyshev_rate(path):
     assert (errors[1] / errors[0]) ** (1 / 60) == pytest.approx(bounds.chebyshev_rate(*ends.values()), rel=0.02)
 
 
+@pytest.mark.parametrize("name", ["electric", "resistive"])
+def test_inverses_need_balanced_demands(graph, name):
+    with pytest.raises(BadInput, match="must add up to 0"):
+        MAPS[name][0](graph, 2, "efficient")(graph.incidence, graph.demands + 1)
+
+
 def test_known_coefficients():
     """1/λ: `2 (-ρ)^l / sqrt(ab)`; e^(-sλ): as NumPy interpolates it."""
     low, high = 0.2, 7.0

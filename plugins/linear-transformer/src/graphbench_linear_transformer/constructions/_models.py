@@ -118,9 +118,8 @@ class IncidenceConstruction(nn.Module):
         return (self.num_blocks or 1) - 1
 
     def _check_shapes(self, incidence: Tensor | Incidence, demands: Tensor) -> None:
-        if isinstance(incidence, Tensor):
-            check_shapes(incidence, demands)
-        elif self.form == "general":
+        check_shapes(incidence, demands)
+        if self.form == "general" and not isinstance(incidence, Tensor):
             raise BadInput("The general form mixes the columns of B, so it needs B as a matrix; use form='efficient'.")
         if self.check is not None:
             self.check(demands.shape[-2], demands.shape[-1])
@@ -138,10 +137,7 @@ class IncidenceConstruction(nn.Module):
             )
 
     def _check_values(self, incidence: Incidence, demands: Tensor) -> None:
-        labels = incidence.components() if self.balanced else None
-        if labels is not None and labels.shape != demands.shape[:-1]:
-            raise BadInput(f"B has nodes {list(labels.shape)}, but demands are for nodes {list(demands.shape[:-1])}.")
-        check_demands(demands, labels)
+        check_demands(demands, incidence.components() if self.balanced else None)
         if self.limit is not None:
             check_largest(incidence.product, demands, *self.limit)
 
