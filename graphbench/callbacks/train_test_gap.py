@@ -61,8 +61,7 @@ class TrainTestGap(pl.Callback):
     ) -> None:
         chosen = 1 if num_graphs is None else num_graphs
         check_positive(self, num_graphs=chosen, every_n_epochs=every_n_epochs, batch_size=batch_size)
-        # A text is also a sequence: "val" would be the splits v, a and l.
-        if isinstance(splits, str) or not splits or not set(splits) <= {"val", "test"}:
+        if not splits or not set(splits) <= {"val", "test"}:
             raise BadInput(f"splits of TrainTestGap must be a list of val, test or both, got {splits!r}.")
         self.num_graphs, self.every_n_epochs = num_graphs, every_n_epochs
         self.batch_size, self.seed, self.splits = batch_size, seed, tuple(dict.fromkeys(splits))

@@ -113,9 +113,9 @@ class Ragged:
         """
         # Steps of sqrt(2) pad matrices to at most twice the cells, with few buckets.
         sizes = self.sizes.cpu()
-        step = (2.0 * sizes.clamp(min=1).double().log2()).ceil()
+        step = (2.0 * sizes.double().log2()).ceil()
         for value in step[sizes > 0].unique().tolist():
-            graphs = ((step == value) & (sizes > 0)).nonzero().flatten()
+            graphs = (step == value).nonzero().flatten()
             width = int(sizes[graphs].max())
             for part in graphs.split(max(1, budget // max(1, cells(width)))):
                 yield part.to(self.sizes.device), width

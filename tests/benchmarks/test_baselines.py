@@ -8,12 +8,27 @@ import numpy as np
 import pytest
 import torch
 
-from graphbench.benchmarks.baselines import predict_by_features
+from graphbench.benchmarks.baselines import constant_answer, predict_by_features
 from graphbench.testing import tiny_spec, tiny_table
 
 
 def tables_of(spec):
     return {split: tiny_table(spec, num_graphs=12, seed=seed) for seed, split in enumerate(("train", "val", "test"))}
+
+
+@pytest.mark.parametrize(
+    ("task", "y", "expected"),
+    [
+        ("graph-regression", [[1.0, 10.0], [3.0, 1000.0], [torch.nan, torch.nan]], [2.0, 100.0]),
+        ("graph-classification", [0, 1, 1, -1], [1 / 3, 2 / 3, 0.0]),
+    ],
+)
+def test_one_answer_for_all_rows_is_that_of_known_targets(task, y, expected):
+    spec = tiny_spec(task)
+    spec = spec if spec.num_classes else dataclasses.replace(spec, log10_targets=(False, True))
+    table = tiny_table(spec, num_graphs=len(y))
+    table.columns["y"] = torch.tensor(y)
+    assert constant_answer(table, spec)[1].tolist() == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("kind", ["both", "categorical", "dense"])

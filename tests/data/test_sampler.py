@@ -72,6 +72,8 @@ def test_evaluation_order_is_fixed_and_without_bucketing_that_of_the_table():
     first = list(sampler)
     sampler.set_epoch(7)
     assert list(sampler) == first
+    largest = [SIZES[batch].max() for batch in first]
+    assert largest != sorted(largest), "the first batches are of one size"
     (plain,) = ranks(1, shuffle=False, bucketing=False)
     assert [graph for batch in plain for graph in batch] == list(range(len(SIZES)))
 

@@ -131,11 +131,12 @@ def test_nodes_narrower_and_wider_than_values_agree(generator: torch.Generator) 
     node, pattern = torch.arange(6).repeat(20), torch.arange(20).repeat_interleave(6)
     patterns = Patterns(node, pattern, matrix.flatten(), torch.zeros(20, dtype=torch.int64), torch.tensor([6]))
     for dim in (3, 6, 50):
-        values = torch.randn(6, dim, generator=generator, dtype=torch.float64)
-        expected = math.sqrt(6) * torch.pdist(matrix @ values).max()
-        assert D.attention_capacity_per_graph(values, patterns, None).item() == pytest.approx(
-            expected.item(), rel=1e-12
-        )
+        heads = torch.randn(6, 2, dim, generator=generator, dtype=torch.float64)
+        expected = [math.sqrt(6) * torch.pdist(matrix @ values).max().item() for values in heads.unbind(1)]
+        found = D.attention_capacity_per_graph(heads, patterns, None)
+        assert found[0].tolist() == pytest.approx(expected, rel=1e-12)
+        one = D.attention_capacity_per_graph(heads[:, 0], patterns, None)
+        assert one.item() == pytest.approx(expected[0], rel=1e-12)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])

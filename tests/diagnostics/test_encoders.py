@@ -41,7 +41,7 @@ def test_encoded_features_of_nodes_are_leaves_and_positions_are_not(kind: str) -
     expected = torch.zeros(7, 5)
     expected[2] = model.linear.weight[1, :5]
     assert torch.allclose(gradient, expected)
-    model(table.batch([0]))
+    model(batch)
     assert len(inputs) == 1, "an encoder went on being heard"
 
 

@@ -217,6 +217,7 @@ def test_options_name_the_store_and_bound_the_size():
     ("options", "message"),
     [
         ({"cycles": (2,)}, "cycle needs a whole number of nodes from 3"),
+        ({"hops": (256,)}, "hop needs a whole number of .* to 255"),  # distances have eight bits
         ({"stars": (1,)}, "star needs a whole number of leaves from 2"),
         ({"paths": (4, 4)}, "path-4"),
         ({"max_per_pattern": 0}, "max_per_pattern must be an integer of at least 1"),

@@ -163,8 +163,9 @@ def test_hash_is_uniform_and_follows_its_salt():
     counts = torch.bincount(draws, minlength=7)
     assert ((counts - 10_000) ** 2 / 10_000).sum() < 6 + 4 * 12**0.5
     assert not torch.equal(mix(torch.arange(5), 0), mix(torch.arange(5), 1))
-    # Constants of the published SplitMix64: seed 1234567 gives this first output.
-    assert int(mix(torch.tensor(1234567))) % 2**64 == 6457827717110365317
+    # The published SplitMix64: seed 1234567 gives these outputs, one after the other.
+    published = [6457827717110365317, 3203168211198807973, 9817491932198370423]
+    assert [int(mix(torch.tensor(1234567), salt)) % 2**64 for salt in range(3)] == published
 
 
 def test_structure_hash_ignores_the_batch_and_the_order_of_edges():

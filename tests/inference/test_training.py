@@ -73,7 +73,7 @@ def test_facts_are_those_of_every_graph(monkeypatch, tmp_path):
 
 
 def test_what_is_outside_is_told_of_each_graph():
-    facts = TrainingFacts((4, 6), {"x": [[0, 1], [0, 1, 2]], "edge_attr": [[1]]}, {"x_dense": [(0.0, 0.5), (0.0, 1.0)]})
+    facts = TrainingFacts((4, 6), {"x": [[0, 1], [0, 1, 2]], "edge_attr": [[1]]}, {"x_dense": [(0.0, 0.5), (0.2, 1.0)]})
     other = table([4, 7, 2], seed=5)
     told = facts.outside(other, Described())
     for graph in range(3):
@@ -81,6 +81,7 @@ def test_what_is_outside_is_told_of_each_graph():
         words = {f"kind={v}" for v in part["x"][:, 0].tolist() if v > 1}
         words |= {f"feature 0={v}" for v in part["edge_attr"][:, 0].tolist() if v != 1}
         words |= {"height outside 0 to 0.5"} if bool((part["x_dense"][:, 0] > 0.5).any()) else set()
+        words |= {"width outside 0.2 to 1"} if bool((part["x_dense"][:, 1] < 0.2).any()) else set()
         words |= {("", "7 nodes, training had at most 6", "2 nodes, training had at least 4")[graph]} - {""}
         assert set(told[graph].split("; ")) - {""} == words
 

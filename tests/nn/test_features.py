@@ -1,3 +1,5 @@
+import re
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -100,9 +102,10 @@ def test_missing_columns_are_an_error():
         FeatureEncoder(Features(dense=2), 5)(None, None)
 
 
-def test_wrong_width_is_an_error():
-    with pytest.raises(BadInput, match=r"\[rows, 2\], but got \[4, 3\]"):
-        FeatureEncoder(Features(dense=2), 5)(None, torch.ones(4, 3))
+@pytest.mark.parametrize("shape", [(4, 3), (2,)])
+def test_wrong_width_is_an_error(shape):
+    with pytest.raises(BadInput, match=rf"\[rows, 2\], but got {re.escape(str(list(shape)))}"):
+        FeatureEncoder(Features(dense=2), 5)(None, torch.ones(shape))
 
 
 def test_positions_stand_behind_the_features(batch):

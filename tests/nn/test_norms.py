@@ -6,8 +6,10 @@ from graphbench.errors import BadInput
 from graphbench.nn import BatchNorm, make_norm
 
 
-def test_batch_norm_is_that_of_torch():
-    ours, reference, x = BatchNorm(4), nn.BatchNorm1d(4), torch.randn(7, 4)
+@pytest.mark.parametrize("momentum", [0.1, None])  # None: of all batches alike, as weight averaging sets it
+def test_batch_norm_is_that_of_torch(momentum):
+    ours, reference, x = BatchNorm(4, momentum=momentum), nn.BatchNorm1d(4, momentum=momentum), torch.randn(7, 4)
+    assert torch.equal(ours(2 * x), reference(2 * x))
     assert torch.equal(ours(x), reference(x))
     assert torch.equal(ours.running_var, reference.running_var)
     assert torch.equal(ours.eval()(x), reference.eval()(x))

@@ -193,6 +193,14 @@ def test_convolutions_are_those_of_pyg(name, learned, edge_index):
         torch.testing.assert_close(one, other)
 
 
+@pytest.mark.parametrize("name", ["GINConv", "GINEConv"])
+def test_convolutions_take_pairs_of_nodes_as_those_of_pyg(name, edge_index):
+    theirs, mine = getattr(pyg, name)(torch.nn.Identity()), getattr(ours, f"{name}olution")(torch.nn.Identity())
+    pair, extra = (draw(NODES, WIDTH), draw(NODES, WIDTH, seed=1)), [draw(EDGES, WIDTH, seed=3)][: name == "GINEConv"]
+    for size in (None, (NODES, NODES)):
+        torch.testing.assert_close(mine(pair, edge_index, *extra, size), theirs(pair, edge_index, *extra, size))
+
+
 def test_what_does_not_fit_is_told_as_by_pyg(edge_index):
     with pytest.raises(ValueError, match="edge_dim"):
         ours.GINEConvolution(torch.nn.Identity())(draw(NODES, WIDTH), edge_index, draw(EDGES, 5))

@@ -179,6 +179,7 @@ def test_encoded_graphs_pass_through_a_loader_of_pyg(table: GraphTable, plain: B
 
 
 @pytest.mark.parametrize("encoding", [*ENCODINGS, ExpanderEdges(2), RRWP(3), ShortestPaths(with_edges=True)], ids=repr)
+@pytest.mark.filterwarnings("error:Weights only load failed")  # PyG would run what the file says
 @pytest.mark.parametrize("way", ["loader", "again", "saved"])
 def test_single_graphs_batch_as_a_table_does(table: GraphTable, encoding: Encoding, way: str, tmp_path: Path) -> None:
     """By PyG's loader, by a second loader over what the first gave, and by a data set that was saved."""

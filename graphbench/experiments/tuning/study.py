@@ -126,7 +126,7 @@ class Study:
                 load_if_exists=True,
             )
         except (RuntimeError, ValueError) as error:
-            first = str(error).strip().splitlines()[0]
+            first = str(error).strip().partition("\n")[0]
             raise CorruptData(f"The study of {self.folder} cannot be read: {first}") from error
 
     def _check_same(self, facts: Mapping[str, Any], data: Mapping[str, Any]) -> None:

@@ -111,9 +111,11 @@ def test_a_logarithm_needs_numbers_above_0_and_a_target_of_this_name(write, open
         opened(write({"y": [n % 3 for n in range(30)]}), target="y", log10="y")
     with pytest.raises(BadInput, match=r"graph 4.*not above 0|line 5.*not above 0"):
         opened(write({"y": [4.5 - n for n in range(4)] + [0.0] * 26}), target="y", log10="y")
-    data = opened(write({"a": [n + 1.5 for n in range(30)], "b": [-n - 0.5 for n in range(30)]}), target=["a", "b"],
-                  log10=["a"])  # fmt: skip
+    above, below = [n + 1.5 for n in range(30)], [-n - 0.5 for n in range(30)]
+    data = opened(write({"a": above, "b": below}), target=["a", "b"], log10=["a"])
     assert data.spec.log10_targets == (True, False)
+    data = opened(write({"y": list(zip(below, above, strict=True))}), target="y", log10=["1"])
+    assert data.spec.log10_targets == (False, True)
 
 
 @pytest.mark.slow

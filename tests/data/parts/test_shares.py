@@ -66,7 +66,7 @@ def test_without_a_launcher_or_with_uneven_tasks_a_share_must_be_named():
 
 
 def test_a_rank_works_alone_on_its_own_card(monkeypatch):
-    for name, value in (("RANK", "3"), ("WORLD_SIZE", "4"), ("LOCAL_RANK", "1"), ("CUDA_VISIBLE_DEVICES", "4,6")):
+    for name, value in (("RANK", "3"), ("WORLD_SIZE", "4"), ("LOCAL_RANK", "3"), ("CUDA_VISIBLE_DEVICES", "4,6")):
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     before = dict(os.environ)

@@ -46,8 +46,9 @@ def test_epochs_are_counted_in_steps_of_the_whole_data(cell):
     found = step_of(one.recipe, one.options)
     assert step_of(one.recipe, options) == found
     batch, epochs = setting(one.recipe, "data.init_args.batch_size"), length_of(one).epochs
-    hours = Costs([record(one, 1250 * 0.5, 1250, options, epochs=10)]).hours(one)
-    assert hours == pytest.approx(epochs * ceil(10_000 / batch) * 0.5 / 3600)
+    for steps, stored in ((1250, 1250), (10 * ceil(2_000 / batch), None)):  # counted, or those of ten epochs
+        hours = Costs([record(one, steps * 0.5, stored, options, epochs=10)]).hours(one)
+        assert hours == pytest.approx(epochs * ceil(10_000 / batch) * 0.5 / 3600)
 
 
 def test_the_median_counts_where_a_step_was_measured_often(cell):

@@ -55,6 +55,12 @@ def test_mean_and_deviation_in_the_unit_of_the_table(table, tmp_path, finish):
     assert (one.parameters, one.epochs, one.full, one.data, one.verdict) == (222_213, 200, True, "published", "met")
 
 
+def test_a_table_without_a_direction_takes_that_of_the_runs(table, tmp_path, finish):
+    for higher, verdict in ((True, "better"), (False, "not met")):
+        one = runs(table, "ours", Request(), tmp_path, finish, (0.99,), higher_is_better=higher)
+        assert one.verdict == verdict
+
+
 def test_a_missing_seed_is_left_out(table, tmp_path, finish):
     one = runs(table, "ours", Request(seeds=(0, 1)), tmp_path, finish, (0.866,))
     assert (one.seeds, one.sd) == ((0,), None)

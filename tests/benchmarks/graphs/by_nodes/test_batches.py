@@ -123,7 +123,8 @@ def test_neighbours_are_sampled_and_every_training_node_is_asked_once(tmp_path):
 
 
 def test_all_neighbours_give_the_answers_of_the_whole_graph(tmp_path):
-    data = opened(tmp_path, eval_sampler="neighbors", num_neighbors=[5, 5], eval_batch_size=7)
+    data = opened(tmp_path, sampler="neighbors", eval_sampler="neighbors", num_neighbors=[2, 2], eval_batch_size=7)
+    data.train_dataloader()  # of few neighbours
     options = {"hidden_dim": 8, "num_layers": 2}
     module, data = graphbench.build("GraphSAGE", data, model_options=options)
     module.eval()

@@ -115,8 +115,8 @@ def test_masks_of_several_splits_are_chosen_by_the_fold():
     whole = units(mine, range(4))
     with pytest.raises(BadInput, match="split=given of 4 labelled nodes: Row 1 is in the train split and in the test"):
         split_units(whole, request())
-    with pytest.raises(BadInput, match="fold is 3, but train_mask has 2 columns, numbered from 0"):
-        split_units(whole, request(fold=3))
+    with pytest.raises(BadInput, match="fold is 2, but train_mask has 2 columns, numbered from 0"):
+        split_units(whole, request(fold=2))
     split, told = split_units(units(mine, [0, 2, 3]), request(fold=0))
     assert [split[name].tolist() for name in SPLITS] == [[0], [2], [3]]
     assert told == "as train_mask, val_mask, test_mask say, column 0; --data.fold"

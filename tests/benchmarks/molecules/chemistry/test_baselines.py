@@ -62,3 +62,6 @@ def test_several_targets_are_fitted_where_they_are_known(targets):
     _, alone = ridge_baseline(split(SMILES), split(targets), alphas=(1.0,))
     assert test.shape == (6, 2)
     assert test[:, 0] == pytest.approx(alone[:, 0])
+    none, same = ridge_baseline([SMILES[:18], [], SMILES[24:]], [both[:18], both[:0]], alphas=(1.0,))
+    assert none.shape == (0, 2), "there may be no validation split"
+    assert same == pytest.approx(test)
