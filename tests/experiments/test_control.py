@@ -10,7 +10,7 @@ from quick import one_of_each
 
 from graphbench.cli.lightning import build, measure
 from graphbench.errors import BadInput
-from graphbench.experiments.control import ROWS, ControlRow, control_rows, families, has_control
+from graphbench.experiments.control import ROWS, ControlRow, control_rows, families, family_of, has_control
 from graphbench.experiments.reproduce.controls import controlled
 from graphbench.experiments.reproduce.recipes import stand_in_options
 from graphbench.experiments.reproduce.tables import find_table
@@ -47,6 +47,11 @@ class Model:
 
 def rows_of(model, recipe=("gps/zinc",), options=()):
     return {row.key: row for row in control_rows(recipe, options, model)}
+
+
+def test_a_recipe_without_a_control_has_that_of_its_class():
+    cases = ((["gps/zinc"], "any"), (["quickstart"], "a.package.GPS"), (["quickstart"], "a.package.GT"))
+    assert [family_of(*case) for case in cases] == ["gps", "gps", None]
 
 
 def test_rows_are_the_overlays_of_the_folder_and_the_recipe_itself():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import tracemalloc
 
 import networkx as nx
@@ -324,3 +325,10 @@ def test_released_tables_refuse_what_they_cannot_hold(spec, tables, message):
         CentralityEmbedding(spec, 8, 4, tables)
     with pytest.raises(BadInput, match=message):
         PairBias(spec, HEADS, 4, 5, tables)
+
+
+def test_released_tables_hold_categories_alone(spec):
+    FAIRSEQ_TABLES.check(dataclasses.replace(spec, node=Features((3,))))
+    for node in (Features(), Features((3,), dense=1), Features(dense=1)):
+        with pytest.raises(BadInput, match="reads categorical features only"):
+            FAIRSEQ_TABLES.check(dataclasses.replace(spec, node=node))

@@ -105,25 +105,25 @@ def test_a_source_with_a_split_of_its_own_is_refused(opened):
         opened(make_graphs(20), test_source=lists)
 
 
-@pytest.mark.parametrize("level", ["graph", "node"])
-def test_fold_numbers_of_a_column(opened, level):
+@pytest.mark.parametrize(("level", "name"), [("graph", "part"), ("node", "part"), ("graph", "split")])
+def test_fold_numbers_of_a_column(opened, level, name):
     graphs = make_graphs(24)
     if level == "node":
         graphs = graphs[:1] * 8
     for number, graph in enumerate(graphs):
         graph = graphs[number] = graph.clone()
         size = graph.num_nodes
-        graph.part = torch.tensor([number % 4]) if level == "graph" else torch.arange(size) % 4
+        graph[name] = torch.tensor([number % 4]) if level == "graph" else torch.arange(size) % 4
         if level == "node":
             graph.y = torch.arange(size) % 2
-    options = {"split_column": "part", "split_level": level}
+    options = {} if name == "split" else {"split_column": name, "split_level": level}
     data = opened(graphs, **options)
     folds = data.fold_options(4)
     assert [one["fold"] for one in folds] == [0, 1, 2, 3]
     for one in folds:
         found = opened(graphs, **options, **one)
         rows = {split: set(found._rows[split].tolist()) for split in SPLITS}
-        wanted = torch.cat([graph.part for graph in graphs])
+        wanted = torch.cat([graph[name] for graph in graphs])
         assert {int(wanted[row]) for row in rows["test"]} == {one["fold"]}
         assert {int(wanted[row]) for row in rows["val"]} == {(one["fold"] + 1) % 4}
         assert sum(map(len, rows.values())) == len(wanted)
