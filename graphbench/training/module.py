@@ -53,8 +53,8 @@ class BenchmarkModule(LearningModule):
         head: depth, width and pooling of the prediction head.
         optimizer: any torch optimizer with its options.
         schedule: how the learning rate changes.
-        positional_encoding: a positional encoder in front of the architecture: its output is concatenated to the nodes'
-            dense features, so every architecture that reads them can use it.
+        positional_encoding: a positional encoder, whose output is concatenated to the nodes' dense features: it works
+            with every architecture that reads them.
         lr_scales: start of a parameter's name -> factor of the learning rate (`{positional_encoding: 10}`).
         standardize_targets: train regression on targets with zero mean and unit variance over the training split
             (default: true for regression); metrics and predictions stay in real units.

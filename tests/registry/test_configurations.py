@@ -110,7 +110,7 @@ def test_a_file_and_an_installed_configuration_of_one_name_are_told_apart(zoo, m
     monkeypatch.chdir(zoo)
     write(zoo / "first")
     write(zoo / "second")
-    with pytest.raises(BadInput, match=r"say \./first"):
+    with pytest.raises(BadInput, match=r"use \./first"):
         resolve("first")
     assert resolve("./first") == Path("first")
     assert resolve("second") == Path("second")

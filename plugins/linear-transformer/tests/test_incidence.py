@@ -140,7 +140,7 @@ def test_sparse_incidence_cannot_evolve(forms, left):
 
 
 def test_row_sums_need_edges(forms):
-    with pytest.raises(BadInput, match="Laplacian alone"):
+    with pytest.raises(BadInput, match="from_edges"):
         EvolvingIncidence.from_laplacian(forms[0].similarity()).absolute_sums()
 
 

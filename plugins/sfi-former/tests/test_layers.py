@@ -339,7 +339,7 @@ def test_an_iteration_with_negative_flows_shows_no_matrix(graphs):
         ({"friction": "none"}, "friction must be"),
         ({"flow_graph": "tree"}, "flow_graph must be"),
         ({"solver": "proximal", "alpha": None}, "needs alpha"),
-        ({"proximal": ProximalOptions()}, "go with solver: proximal"),
+        ({"proximal": ProximalOptions()}, "proximal need solver: proximal"),
     ],
 )
 def test_bad_options_are_named(options, message):

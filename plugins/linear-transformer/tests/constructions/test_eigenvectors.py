@@ -150,7 +150,7 @@ def test_shifts_below_the_largest_eigenvalue_are_refused(graph, initial):
         (lambda: top_eigenvectors(num_layers=4, k=0), "k must be an integer of at least 1"),
         (lambda: bottom_eigenvectors(num_layers=4, k=2, shift=0.0), "shift must be a positive number"),
         (lambda: top_eigenvectors(num_layers=4, k=2)(torch.rand(5, 6), torch.rand(5, 3)), "k = 2 columns"),
-        (lambda: top_eigenvectors(num_layers=4, k=3)(torch.rand(3, 6), torch.rand(3, 3)), "rank 2 at most"),
+        (lambda: top_eigenvectors(num_layers=4, k=3)(torch.rand(3, 6), torch.rand(3, 3)), "rank at most 2"),
         (lambda: bottom_eigenvectors(num_layers=4, k=4, shift=1.0)(torch.rand(3, 6), torch.rand(3, 4)), "too many"),
     ],
 )
