@@ -5,8 +5,7 @@ way the edge points. L = B B^T is the graph Laplacian (equation 1 of "Graph Tran
 
 * `DenseIncidence` stores B itself, padded with zero rows and columns, and supports everything.
 * `SparseIncidence` stores the edges. A product L x costs O(d) per column; B can only be scaled.
-* `EvolvingIncidence` uses that layers turn B into M B_0 with an n x n matrix M: it stores M and L_0, and never a
-  matrix with one column per edge.
+* `EvolvingIncidence` stores M and L_0 where layers turn B into M B_0, and no matrix with one column per edge.
 
 Legend: n nodes (padded), d edges (padded), m features; a batch adds leading axes.
 """
@@ -257,12 +256,9 @@ class SparseIncidence(Incidence):
 
     def similarity(self) -> Tensor:
         """Return the Laplacian as a dense matrix."""
-        conductance = self.weight.square()
-        n = self.num_nodes
-        cells = [(self.head, self.head, 1), (self.tail, self.tail, 1), (self.head, self.tail, -1)]
-        cells.append((self.tail, self.head, -1))
+        conductance, head, tail, n = self.weight.square(), self.head, self.tail, self.num_nodes
         flat = self.weight.new_zeros(math.prod(self.shape) * n)
-        for row, column, sign in cells:
+        for row, column, sign in ((head, head, 1), (tail, tail, 1), (head, tail, -1), (tail, head, -1)):
             flat = flat.index_add(0, row * n + column % n, sign * conductance)
         return flat.view(*self.shape, n)
 
@@ -338,10 +334,8 @@ class EvolvingIncidence(Incidence):
     def from_laplacian(cls, laplacian: Tensor, edges: SparseIncidence | None = None) -> EvolvingIncidence:
         """Start from M = I on graphs with these Laplacians `[..., n, n]` and, if given, their edges."""
         first = _first_of_component(laplacian)
-        left = _ground(
-            torch.eye(first.shape[-1], dtype=laplacian.dtype, device=laplacian.device).expand_as(laplacian), first
-        )
-        return cls(left, laplacian, laplacian, first, edges)
+        identity = torch.eye(first.shape[-1], dtype=laplacian.dtype, device=laplacian.device)
+        return cls(_ground(identity.expand_as(laplacian), first), laplacian, laplacian, first, edges)
 
     def product(self, x: Tensor) -> Tensor:
         """Compute `M L_0 M^T x`, O(n^2) per column."""
