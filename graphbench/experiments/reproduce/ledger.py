@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
+from typing import Any
 
 from graphbench.experiments.records import Record
 from graphbench.experiments.reproduce.cost import Costs
@@ -13,6 +14,7 @@ from graphbench.experiments.reproduce.obtained import Obtained
 from graphbench.experiments.reproduce.recipes import expected
 from graphbench.experiments.reproduce.rendering import markdown_table, span, spread
 from graphbench.experiments.reproduce.tables import Cell, Table
+from graphbench.registry.expected import stands_for
 
 #: Statuses of lines, in summary order.
 STATUSES = (
@@ -103,6 +105,7 @@ class Ledger:
             data=one.data or "",
             better=column.better or ("higher" if one.higher_is_better else "lower"),
             data_wanted=expected(cell.recipe).data or "",
+            altered=one.altered,
         )
         return Line(table, cell, _status(obtained), spread(obtained), obtained.seeds, _trained(records), hours)
 
@@ -114,15 +117,18 @@ class Ledger:
         return None
 
     def _longest(self, cell: Cell) -> list[Record]:
-        """Return the longest of a cell's trainings, with all seeds; RESULTS.md has every record."""
-        groups: dict[tuple[bool, int, int, str], list[Record]] = {}
+        """Return the longest unaltered trainings of a cell, with all seeds; RESULTS.md has every record."""
+        groups: dict[tuple[Any, ...], list[Record]] = {}
+        wanted = expected(cell.recipe).data
         for one in self._by_recipe.get(cell.recipe, ()):
             same = one.options == cell.options and f"test/{one.metric}" == cell.metric
             if same and one.test is not None:
                 whole = _is_whole(one)  # if the rate ends a run, seeds differ in the number of epochs
                 length = (0, 0) if whole else (one.epochs or 0, one.steps or 0)
-                groups.setdefault((whole, *length, one.data or ""), []).append(one)
-        # Full runs before short ones, then by length.
+                published, comparable = one.data == "published", stands_for(one.data or "", wanted)
+                key = (whole, not one.altered, *length, published, comparable, one.data or "", one.altered)
+                groups.setdefault(key, []).append(one)
+        # Full runs before short ones, those of the recipe before altered ones, then by length and data.
         return groups[max(groups)] if groups else []
 
     def _hours(self, table: Table, cell: Cell) -> float | None:
@@ -159,10 +165,11 @@ def _is_whole(record: Record) -> bool:
 
 
 def _trained(records: Sequence[Record]) -> str:
-    """Describe how long the runs of a line were, and whether their training set is redrawn."""
+    """Describe how long the runs of a line were, whether their training set is redrawn, and what was altered."""
     name = "epoch" if records[0].epochs is not None else "step"
     length = span([one.epochs if name == "epoch" else one.steps for one in records], name)
-    return length + (", training set redrawn" if records[0].data == "redrawn" else "")
+    data = ", training set redrawn" if records[0].data == "redrawn" else ""
+    return length + data + "".join(f", altered: {one}" for one in records[0].altered)
 
 
 def _is_measured(cell: Cell) -> bool:

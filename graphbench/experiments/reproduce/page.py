@@ -51,7 +51,7 @@ def _group(records: Iterable[Record]) -> list[list[Record]]:
         length = None if one.full else (one.epochs, one.steps)
         key = (
             one.name, one.column, one.benchmark, one.metric, one.recipe, one.options, one.parameters, length, one.full,
-            one.data, one.note, one.by,
+            one.data, one.altered, one.note, one.by,
         )  # fmt: skip
         groups.setdefault(key, []).append(one)
     return [sorted(group, key=lambda record: record.seed) for group in groups.values()]
@@ -144,28 +144,59 @@ class Page:
 
     def _row(self, group: Sequence[Record]) -> list[str]:
         one = group[0]
-        recipe = " + ".join(one.recipe) + "".join(f" `{_short(option)}`" for option in one.options)
-        recipe += f" (altered: {'; '.join(one.altered)})" if one.altered else ""
+        recipe = _recipe(one) + "".join(f" ({text})" for text in _altered(one))
         name = ", ".join([one.name, *filter(None, (one.column, one.by and f"run by {one.by}"))])
         seeds = ", ".join(str(record.seed) for record in group)
-        data = " ".join(filter(None, (one.data, one.benchmark)))
-        parameters = f"{one.parameters:,}" if one.parameters else "–"
         val, test = (_spread([getattr(record, split) for record in group]) for split in ("val", "test"))
         return [
-            name, data, recipe, parameters, _length(group), seeds, val, f"{test} {one.metric}", self._beside(one),
+            name, _data(one), recipe, _parameters(one), _length(group), seeds, val, f"{test} {one.metric}",
+            self._beside(one),
         ]  # fmt: skip
 
     def _grid(self, groups: Sequence[Sequence[Record]]) -> list[str]:
-        """Tabulate curves: a line for each row and a column for each point, test scores with the number of seeds."""
-        columns = list(dict.fromkeys(group[0].column for group in groups))
-        rows: dict[str, dict[str, list[str]]] = {}
+        """Tabulate curves: a line for each row and a column for each point, test scores with the number of seeds.
+
+        Points from several kinds of data name theirs, and groups of runs in one cell name what they differ in.
+        """
+        cells: dict[tuple[str, str], list[Sequence[Record]]] = {}
         for group in groups:
-            one = group[0]
-            score = _spread([record.test for record in group]) + f" ({several(len(group), 'seed')})"
-            name = f"{one.name}, {_kind(one)}"
-            rows.setdefault(name, {}).setdefault(one.column, []).append(score)
-        lines = [[name, *("<br>".join(cells.get(column, ["–"])) for column in columns)] for name, cells in rows.items()]
-        return markdown_table([f"test {groups[0][0].metric}", *columns], lines)
+            cells.setdefault((f"{group[0].name}, {_kind(group[0])}", group[0].column), []).append(group)
+        origins = {_data(group[0]) for group in groups}
+        text = {cell: "<br>".join(_points(several, len(origins) > 1)) for cell, several in cells.items()}
+        rows, columns = (list(dict.fromkeys(names)) for names in zip(*cells, strict=True))
+        lines = [[row, *(text.get((row, column), "–") for column in columns)] for row in rows]
+        head = [f"Data: {origins.pop()}.", ""] if len(origins) == 1 and all(origins) else []
+        return head + markdown_table([f"test {groups[0][0].metric}", *columns], lines)
+
+
+def _points(groups: Sequence[Sequence[Record]], name_data: bool) -> list[str]:
+    """Format the groups of runs in one cell of a grid, each with what sets it apart from the others."""
+    facts = [[_length(group), _parameters(group[0]), _recipe(group[0]), group[0].by, group[0].note] for group in groups]
+    differ = [len(set(values)) > 1 for values in zip(*facts, strict=True)]
+    texts = []
+    for group, own in zip(groups, facts, strict=True):
+        one = group[0]
+        named = [several(len(group), "seed"), *([_data(one)] if name_data else []), *_altered(one)]
+        named += [fact for fact, differs in zip(own, differ, strict=True) if differs and fact]
+        texts.append(f"{_spread([record.test for record in group])} ({', '.join(named)})")
+    return texts
+
+
+def _data(record: Record) -> str:
+    return " ".join(filter(None, (record.data, record.benchmark)))
+
+
+def _parameters(record: Record) -> str:
+    return f"{record.parameters:,}" if record.parameters else "–"
+
+
+def _altered(record: Record) -> list[str]:
+    """Describe alterations of the recipe in one phrase, or in none."""
+    return [f"altered: {'; '.join(record.altered)}"] if record.altered else []
+
+
+def _recipe(record: Record) -> str:
+    return " + ".join(record.recipe) + "".join(f" `{_short(option)}`" for option in record.options)
 
 
 def _kind(record: Record) -> str:

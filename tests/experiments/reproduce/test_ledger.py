@@ -94,6 +94,19 @@ def test_short_trainings_are_never_mixed_with_whole_ones(installed):
     assert line.trained == f"{length_of(cell).epochs} epochs"
 
 
+def test_a_line_prefers_runs_of_the_recipe_on_the_published_graphs(installed):
+    cell = cell_of(installed, "sfi-former/table-2", "dfi-former", "pattern")
+    whole = [records_of(cell, [cell.printed.value], data=data)[0] for data in ("redrawn", "published", "local")]
+    short = {"full": False, "epochs": 2}
+    altered = replace(records_of(cell, [0.5], **short)[0], seed=1, altered=("model.loss is other",))
+    for records, data in ((whole, "published"), (whole[::2], "redrawn")):
+        line = line_of(Ledger(installed.values(), records), cell)
+        assert (line.seeds, line.status, "redrawn" in line.trained) == ((0,), "met", data == "redrawn")
+    line = line_of(Ledger(installed.values(), [*records_of(cell, [0.5], **short), altered]), cell)
+    assert (line.seeds, line.trained) == ((0,), "2 epochs")
+    assert "model.loss" in line_of(Ledger(installed.values(), [altered]), cell).trained
+
+
 def test_seeds_that_their_rate_ended_after_other_epochs_stand_together(installed):
     cell = cell_of(installed, "benchmarking-gnns/zinc", "gin", "layers-4")
     more = {"data": "redrawn", "higher_is_better": False, "seconds": 600.0}

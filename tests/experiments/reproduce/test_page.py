@@ -68,6 +68,23 @@ def test_points_of_a_curve_are_laid_out_by_column(table):
     assert "1.0500 ± 0.0707 (2 seeds) | 3.0500 ± 0.0707 (2 seeds) | – (1 seed) |" in row
 
 
+def test_points_of_a_curve_from_other_data_or_recipes_say_so(table):
+    other = {"data": "local"}, {"altered": ("data.seed is 1 instead of 0",)}, {"epochs": 20}
+    points = [record(0, 0.8, column="1 layer", recipe=("mine",), **more) for more in ({}, *other)]
+    (row,) = lines(Page([table]).text(points), "| SFi-Former")
+    scores = row.split("|")[2].split("<br>")
+    assert ["local PATTERN" in score for score in scores] == [False, True, False, False]
+    assert ["data.seed" in score for score in scores] == [False, False, True, False]
+    assert ["20 epochs" in score for score in scores] == [False, False, False, True]
+    assert all("generated PATTERN" in score for score in scores[:1] + scores[2:])
+    assert "Data: generated PATTERN." in Page([table]).text(points[:1])
+
+
+def test_altered_runs_are_never_averaged_with_others(table):
+    text = Page([table]).text([record(0, 0.866), record(1, 0.868, altered=("data.batch_size is 4 instead of 32",))])
+    assert ["batch_size" in row for row in lines(text, "| SFi-Former")] == [False, True]
+
+
 def test_origin_is_told_and_never_made_up(table):
     text = Page([table]).text([record(0, 0.8, commit="0123456789", hardware="EPYC", seconds=90), record(1, 0.9)])
     assert "commit 0123456; EPYC; 2 minutes of wall time in 1 run." in text
