@@ -39,7 +39,7 @@ class NoValidation(pl.Callback):
             )
         if getattr(getattr(pl_module, "schedule", None), "name", "") == "plateau":
             raise BadInput(
-                f"--model.schedule.name plateau follows scores of the validation part, but {why}. Take another "
+                f"--model.schedule.name plateau follows scores of the validation part, but {why}. Use another "
                 f"schedule, such as cosine, or {remedy}."
             )
         trainer.callbacks = remaining  # type: ignore[attr-defined]
