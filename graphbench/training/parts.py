@@ -209,7 +209,7 @@ def with_learning_rates(
     """Split optimizer groups so that parameters matched by a pattern of `rates` get its rate; all else is unchanged.
 
     If several patterns match a parameter, the longest wins. Schedules multiply these rates like all others. A pattern
-    that matches only frozen parameters, such as a configuration's used with `freeze`, has no effect (it warns).
+    that matches only frozen parameters, such as one from a configuration used with `freeze`, has no effect (it warns).
     """
     names = dict(module.named_parameters())
     rate_of: dict[int, tuple[str, float]] = {}
