@@ -48,8 +48,8 @@ class DiagnosticTable:
         earlier = self.rows(trainer)
         if earlier and not trainer.global_step:
             log.warning(
-                "%s: %d rows of an earlier training are replaced. Trainers with a default_root_dir each keep their "
-                "tables.", self.path(trainer), len(earlier),
+                "%s: %d rows of an earlier training are replaced. Give each trainer its own default_root_dir to keep "
+                "them.", self.path(trainer), len(earlier),
             )  # fmt: skip
         rows = [row for row in earlier if trainer.global_step and float(row["step"]) <= trainer.global_step]
         write_table(self.path(trainer), self.columns, rows)

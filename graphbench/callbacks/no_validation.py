@@ -46,7 +46,7 @@ class NoValidation(pl.Callback):
         if trainer.is_global_zero:
             named = dict.fromkeys(_called(one) for one in left)
             log.warning(
-                "No validation, since %s: training ends after %s, and the weights of its end count "
+                "No validation, since %s: training ends after %s, and its final weights are used "
                 "(checkpoints/last.ckpt).%s", why, _end(trainer), f" Left out: {', '.join(named)}." if named else "",
             )  # fmt: skip
 

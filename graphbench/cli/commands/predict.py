@@ -85,7 +85,7 @@ def _parse_requests(arguments: Sequence[str]) -> list[Request]:
         if place in places[:number]:
             raise BadInput(f"--run names {name} twice: name each run once.")
     if len(requests) > 1 and requests[0].options.checkpoint is not None:
-        raise BadInput("--checkpoint names a file of one run, and --run several: leave one of them out.")
+        raise BadInput("--checkpoint names a file of one run, but --run names several: leave one of them out.")
     return requests
 
 
