@@ -50,7 +50,7 @@ def list_installed(arguments: Sequence[str]) -> int:
     )
     parser.add_argument("group", nargs="?", help=f"one of {', '.join(_GROUPS)}; the last two only when named")
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
-    parser.add_argument("--check", action="store_true", help="import every class; exit code 1 if any is broken")
+    parser.add_argument("--check", action="store_true", help="import every class, list broken ones; exit code 1 if any")
     options = parser.parse_args(arguments)
     if options.group is not None and options.group not in _GROUPS:
         raise UnknownName("group of plug-ins", options.group, _GROUPS)
