@@ -60,11 +60,11 @@ class UnknownName(GraphbenchError, LookupError):
 
 
 class BrokenPlugin(GraphbenchError, ImportError):
-    """A registered class cannot be imported; names the distribution, its version and the reason."""
+    """A registered class cannot be imported; the message names the distribution, its version and the reason."""
 
 
 class NameClash(GraphbenchError):
-    """Two distributions register the same name; names both."""
+    """Two distributions register the same name; the message names both."""
 
 
 class MissingExtra(GraphbenchError, ImportError):

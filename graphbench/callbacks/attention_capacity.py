@@ -17,13 +17,13 @@ from graphbench.errors import BadInput
 
 
 class AttentionCapacity(ProbeCallback):
-    """Measure attention capacity (DeepGraph) by layer on probe graphs, before training and after epochs.
+    """Measure attention capacity (DeepGraph) and where layers lose it on probe graphs, before and during training.
 
-    Capacity over the Frobenius norm of the values, of all heads together and of each, and of substructure tokens if a
-    model has them; the upper bound of the paper's theorems with its factors alpha, lambda and gamma; entropy, share of
-    zeros and row sums of the attention matrices. See `graphbench.diagnostics.summary` for every measure.
+    It measures capacity over the Frobenius norm of the values, of all heads together, of each head, and of substructure
+    tokens if a model has them; the upper bound of the paper's theorems with its factors alpha, lambda and gamma; and
+    entropy, share of zeros and row sums of attention matrices. See `graphbench.diagnostics.summary` for all measures.
 
-    The substructures are searched again on the probe graphs, whatever the model itself reads, so that all models of a
+    The substructures are found again on the probe graphs, whatever the model itself reads, so that all models of a
     comparison are measured with the same vocabulary.
 
     It writes `diagnostics/attention_capacity.csv` and logs `attention_capacity/MEASURE/layer_L`. TensorBoard gets a
@@ -36,7 +36,7 @@ class AttentionCapacity(ProbeCallback):
             pattern, since the cost of capacity is quadratic in their number.
         num_graphs: total number of probe graphs, distributed over the processes.
         split: split they come from.
-        every_n_epochs: measure after every this many epochs, and after the last.
+        every_n_epochs: measure after every n-th epoch, and after the last.
         batch_size: probe graphs that one process measures at once; bounds the memory.
         seed: chooses the graphs.
 

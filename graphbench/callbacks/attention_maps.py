@@ -58,13 +58,13 @@ class AttentionMaps(pl.Callback):
         split: split they come from.
         layers: numbers of the layers to draw; None for four evenly spread, or all of fewer.
         heads: numbers of the heads to draw; None for the first four, or all of fewer.
-        every_n_epochs: also draw after every this many epochs; 0 for only the end of the training.
+        every_n_epochs: also draw after every n-th epoch; 0 to draw only at the end of the training.
         file_format: png or svg.
         seed: chooses the graphs.
 
     Raises:
-        BadInput: a number is out of range; at the start of the training, for rows that the split, or
-            layers and heads that the model does not have.
+        BadInput: a number is out of range; or, when the training starts, the split lacks these rows or the model
+            these layers or heads.
     """
 
     def __init__(

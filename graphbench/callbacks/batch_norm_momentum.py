@@ -14,7 +14,7 @@ Interval = Literal["step", "epoch"]
 
 
 class BatchNormMomentum(pl.Callback):
-    """Set the momentum of every batch norm to `max(floor, momentum * gamma ** (e // step_size))` before epoch e.
+    """Set the momentum of batch norms to `max(floor, momentum * gamma ** (e // step_size))` before epoch or step e.
 
     Momentum is PyTorch's: the share of a batch in the running mean and variance. TensorFlow's "decay" is 1 minus it.
     PointNet begins with 0.5 and halves it with the learning rate, down to 0.01 (Qi et al., CVPR 2017, supplementary C).

@@ -110,7 +110,7 @@ class LastCheckpoint(Checkpoint):
         self._row = self._restored = dict(state_dict.get("row", {}))
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Count steps from here, and log the row that a kill has lost."""
+        """Count steps from here, and log the row that was lost in a kill."""
         self._saved_at = trainer.global_step
         self._log_restored(trainer)
 
@@ -154,7 +154,7 @@ class LastCheckpoint(Checkpoint):
         self._save(trainer)
 
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
-        """Write when asked to stop, after the same step on all processes; errors leave a partial state."""
+        """Write when asked to stop, after the same step on all processes; not on errors, whose state is partial."""
         if isinstance(exception, SIGTERMException) and trainer.training and self._saved_at != trainer.global_step:
             self._save(trainer)
             log.info("Stopped in epoch %d: checkpoint written", trainer.current_epoch + 1)

@@ -29,11 +29,11 @@ class RunCSVLogger(CSVLogger):
     @property
     @rank_zero_experiment
     def experiment(self) -> ExperimentWriter:
-        """The writer, created at first use: until a run is sure to resume, its file is unchanged."""
+        """Return the writer, created at first use: until a run is sure to resume, its file is unchanged."""
         if self._experiment is None:
             earlier = counted_from_one(read_rows(self._folder.metrics)) if self._continue_at is not None else []
             self._experiment = _Writer(
-                # Step s is logged as s - 1, so lower rows are from steps that the checkpoint includes.
+                # Step s is logged as s - 1, so rows below `continue_at` are from steps that the checkpoint includes.
                 str(self._folder.path),
                 [row for row in earlier if row["step"] < (self._continue_at or 0)],
             )

@@ -48,8 +48,8 @@ class DiagnosticTable:
         earlier = self.rows(trainer)
         if earlier and not trainer.global_step:
             log.warning(
-                "%s: %d rows of an earlier training are replaced. Trainers with a default_root_dir each keep their "
-                "tables.", self.path(trainer), len(earlier),
+                "%s: %d rows of an earlier training are replaced. Give each trainer its own default_root_dir to keep "
+                "them.", self.path(trainer), len(earlier),
             )  # fmt: skip
         rows = [row for row in earlier if trainer.global_step and float(row["step"]) <= trainer.global_step]
         write_table(self.path(trainer), self.columns, rows)
@@ -88,7 +88,7 @@ class DiagnosticTable:
         if table.columns and set(table.columns) != set(self.columns):
             log.warning("%s has columns other than %s: starting over.", self.path(trainer), ", ".join(self.columns))
             return []
-        # A killed process left a row without its position; the steps of all rows after it are unknown.
+        # A killed process may leave a row without its position; the steps of all rows after it are unknown.
         return list(takewhile(lambda row: all(row[name] for name in POSITION), table.as_dicts()))
 
     def publish(self, trainer: pl.Trainer) -> None:
@@ -97,7 +97,7 @@ class DiagnosticTable:
             log_table(trainer, self.name, self.rows(trainer))
 
     def log(self, trainer: pl.Trainer, values: Mapping[str, float]) -> None:
-        """Send numbers to every logger as `NAME/KEY`, at the last logged step."""
+        """Send numbers to every logger as `NAME/KEY`, at the last finished step."""
         self._send(trainer, trainer.loggers, values)
 
     def log_layers(self, trainer: pl.Trainer, rows: Iterable[Mapping[str, Any]], draw: bool) -> None:

@@ -117,7 +117,7 @@ class ExactResume(pl.Callback):
 
     Lightning also stores the position, but does not restore it if the length of the run was queried before the
     checkpoint was read, as schedules do. A schedule that monitors a score receives that of the epoch at whose end the
-    checkpoint was written: Lightning writes it before the schedule steps, and does not repeat the step.
+    checkpoint was written: Lightning writes it before the schedule steps, and omits this step when resuming.
     """
 
     def __init__(self) -> None:
@@ -150,7 +150,7 @@ class ExactResume(pl.Callback):
         loader: Any = trainer.train_dataloader
         if self._position is not None and hasattr(loader, "load_state_dict"):
             loader.load_state_dict(self._position)
-        # Lightning writes the checkpoint before these schedules step, and does not repeat that step.
+        # Lightning writes the checkpoint before these schedules step, and omits this step when resuming.
         for config in _watching(trainer):
             if config.monitor in self._watched:
                 pl_module.lr_scheduler_step(config.scheduler, torch.tensor(self._watched[config.monitor]))
@@ -161,8 +161,8 @@ class ExactResume(pl.Callback):
             restore_generators(pl_module, state.get("generators", {}))
         elif self._restored is not None:
             pl.utilities.rank_zero_warn(
-                f"The checkpoint was written by {len(self._restored)} processes and {trainer.world_size} resume: "
-                "random numbers start again, so results differ from an uninterrupted run."
+                f"The checkpoint of {len(self._restored)} processes is resumed by {trainer.world_size}: random numbers "
+                "start again, so results differ from an uninterrupted run."
             )
         pruning = [one for one in trainer.callbacks if isinstance(one, ModelPruning)]  # type: ignore[attr-defined]
         if self._restored is not None and pruning:

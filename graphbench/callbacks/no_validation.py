@@ -39,14 +39,14 @@ class NoValidation(pl.Callback):
             )
         if getattr(getattr(pl_module, "schedule", None), "name", "") == "plateau":
             raise BadInput(
-                f"--model.schedule.name plateau follows scores of the validation part, but {why}. Take another "
+                f"--model.schedule.name plateau follows scores of the validation part, but {why}. Use another "
                 f"schedule, such as cosine, or {remedy}."
             )
         trainer.callbacks = remaining  # type: ignore[attr-defined]
         if trainer.is_global_zero:
             named = dict.fromkeys(_called(one) for one in left)
             log.warning(
-                "No validation, since %s: training ends after %s, and the weights of its end count "
+                "No validation, since %s: training ends after %s, and its final weights are used "
                 "(checkpoints/last.ckpt).%s", why, _end(trainer), f" Left out: {', '.join(named)}." if named else "",
             )  # fmt: skip
 

@@ -35,7 +35,7 @@ _LEAVES_OUT = (torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD, torch.optim
 
 
 class _Look:
-    """Check of a step's gradients: the device has the result at once, the program reads it a step later."""
+    """Check of a step's gradients, whose result the device uses at once and the program reads a step later."""
 
     def __init__(self, gradients: Mapping[str, Tensor]) -> None:
         self._names = list(gradients)
@@ -49,7 +49,7 @@ class _Look:
             self._copied.record()
 
     def is_bad(self) -> bool:
-        """Return whether they were not finite; waits for the end of that step, but not for work queued since."""
+        """Return whether a gradient was not finite; wait for the end of that step, but not for work queued since."""
         if self._copied is not None:
             self._copied.synchronize()
         return bool(self._copy)
@@ -215,7 +215,7 @@ def describe(
 def _find(
     module: pl.LightningModule, batches: list[Any], losses: list[Tensor], names: list[str], trainer: pl.Trainer
 ) -> tuple[bool, str]:
-    """Return whether this process's loss is the cause, and a description of it."""
+    """Return whether this process's loss is the cause, and a description of what is not finite."""
     values = [float(loss) * trainer.accumulate_grad_batches for loss in losses]  # Lightning has divided by it
     bad = next((i for i, value in enumerate(values) if not math.isfinite(value)), None)
     if bad is None:

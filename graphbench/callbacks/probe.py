@@ -224,8 +224,8 @@ class ProbeCallback(pl.Callback):
     Args:
         num_graphs: total number of probe graphs, distributed over the processes.
         split: split they come from.
-        every_n_epochs: measure after every this many epochs, and after the last. By default every second one (range:
-            every fourth), with which all numeric diagnostics together cost some 6 % of the quickstart's time
+        every_n_epochs: measure after every n-th epoch, and after the last. By default every second one (range: every
+            fourth), with which all numeric diagnostics together cost some 6 % of the quickstart's time
             (`speed/diagnostics_cost.py`).
         batch_size: probe graphs that one process measures at once; bounds the memory.
         seed: chooses the graphs.
@@ -278,7 +278,7 @@ class ProbeCallback(pl.Callback):
                 self._look(trainer, pl_module, finished=0)
 
     def _choose(self, trainer: pl.Trainer) -> None:
-        """Cut the batches of this process's probe graphs."""
+        """Build the batches of this process's probe graphs."""
         # Every process draws the same graphs and takes its share of them.
         rows = choose_graphs(trainer, self.split, self.num_graphs, self.seed)[trainer.global_rank :: trainer.world_size]
         graphs = probe_graphs(trainer, self.split, rows)

@@ -64,7 +64,7 @@ class RunProgressBar(RichProgressBar):
         return f"{seconds // 3600}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
 
     def _get_train_description(self, current_epoch: int) -> str:
-        """Count from 1; Lightning counts from 0 and shows the last epoch instead of their number."""
+        """Count from 1; Lightning counts from 0 and shows the last epoch instead of the number of epochs."""
         total = self.trainer.max_epochs
         described = f"Epoch {current_epoch + 1}" + (f"/{total}" if total is not None and total > 0 else "")
         # As wide as that of a validation, so that the bars are aligned.
@@ -74,8 +74,8 @@ class RunProgressBar(RichProgressBar):
 class EpochLines(Checkpoint):
     """Log epoch, losses, the benchmark's metric, throughput and time since the start, within 80 columns.
 
-    If there is no room, throughput and then the validation loss are omitted, and the latter also if it is the metric;
-    metrics.csv has them. It is a `Checkpoint` because Lightning calls those last in an epoch, when the module has
+    If there is no room, throughput and then the validation loss are omitted; the latter also if it equals the metric.
+    metrics.csv has both. It is a `Checkpoint` because Lightning calls those last in an epoch, when the module has
     logged its scores.
     """
 
@@ -169,7 +169,7 @@ class Forecast(pl.Callback):
         if trainer.max_steps > 0:
             left = min(left, (trainer.max_steps - trainer.global_step) * trainer.accumulate_grad_batches)
         epoch_time = f"An epoch of {in_epoch:,} batches takes about {format_time(in_epoch * step)}"
-        rest = f", what is left of the run about {format_time(left * step)}" if math.isfinite(left) else ""
+        rest = f", the rest of the run about {format_time(left * step)}" if math.isfinite(left) else ""
         log.info("%s%s, without validation", epoch_time, rest)
 
 

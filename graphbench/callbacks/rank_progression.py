@@ -28,7 +28,7 @@ from graphbench.training.module import BenchmarkModule
 
 
 class RankProgression(ProbeCallback):
-    """Measure rank, similarity and smoothness of tokens by depth, before training and after epochs.
+    """Measure rank, similarity and smoothness of node tokens by depth on probe graphs, before and during training.
 
     Depth l is what enters attention layer l, and the last depth is what leaves the model: numerical rank (relative
     tolerance `max(n, d) eps`), stable rank, effective rank, mean cosine similarity, relative distance to the rank-one
@@ -70,7 +70,7 @@ class InfluenceRange(ProbeCallback):
         norm: "l1", sum of absolute entries of the Jacobian, or "squared", sum of their squares.
         max_distance: the last distance with its own share.
         split: split the graphs come from.
-        every_n_epochs: measure after every this many epochs, and after the last.
+        every_n_epochs: measure after every n-th epoch, and after the last.
         batch_size: probe graphs that one process measures at once; bounds the memory.
         seed: chooses graphs, nodes and channels.
 

@@ -41,7 +41,7 @@ class TrainTestGap(pl.Callback):
 
     Args:
         num_graphs: training graphs to score, distributed over the processes; None for all.
-        every_n_epochs: measure after the validation of every this many epochs.
+        every_n_epochs: measure after the validation of every n-th epoch.
         batch_size: graphs that one process scores at once.
         seed: chooses the graphs.
         splits: what to compare the training graphs with during training: val, test or both. The test split is scored

@@ -78,7 +78,7 @@ def check_command(command: str, words: Sequence[str]) -> None:
     if command == "predict":
         for value in (value for one in line.named(*SEVERAL["predict"]) for value in one.values):
             if Path(value).is_file():
-                raise BadInput(f"--run {value}: this is a file, and no folder of a run. Did you mean --input {value}?")
+                raise BadInput(f"--run {value}: this is a file, not the folder of a run. Did you mean --input {value}?")
     run = CommandLine.parse(["--config", str(RunFolder.existing(folder).config)] if folder else [])
     for slot, name in (run.classes | others.classes).items():
         if name.isidentifier():

@@ -129,7 +129,7 @@ class Option:
 
 @dataclass(frozen=True)
 class CommandLine:
-    """The words behind a command.
+    """The words after a command.
 
     Args:
         options: in their order.

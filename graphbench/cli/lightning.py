@@ -377,7 +377,7 @@ def _with_plain_values(written: Any, parsed: Any, option: str = "-") -> Any:
 
 
 def _with_checkpoint_io(plugins: list[Any]) -> list[Any]:
-    """Write checkpoints with `RunCheckpointIO` unless a plug-in does: a kill leaves Lightning's own files torn."""
+    """Write checkpoints with `RunCheckpointIO` unless a plug-in does: a kill leaves Lightning's own incomplete."""
     for plugin in plugins:
         if isinstance(plugin, AsyncCheckpointIO) and plugin.checkpoint_io is None:
             plugin.checkpoint_io = RunCheckpointIO()

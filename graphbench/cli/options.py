@@ -63,7 +63,7 @@ OWN: dict[str, dict[str, str]] = {
         "steps": "training steps to time, the first 5 for warming up (default 50)",
         "depth": "levels of modules in the table of operations (default 3)",
         "output": "file for the numbers as JSON, with the time of a step over that of its matrix products alone",
-        "card_memory": "train nothing; show what a step takes on a card of this memory, such as 80GB, without a card",
+        "card_memory": "train nothing; show the memory of a step on a card of this size, such as 80GB, without a card",
     },
     "validate": {**_SCORE, "data_changed": _DATA_CHANGED},
     "test": {
@@ -79,7 +79,7 @@ OWN: dict[str, dict[str, str]] = {
         **_PREDICT,
         "run": "folder of a finished fit; several make an ensemble: --run R1 R2 R3",
         "interval": "coverage, such as 0.9, of intervals (or sets of classes) from the validation split",
-        "interval_by": "what they depend on: distance (to training), spread (of runs), class; distance,spread for both",
+        "interval_by": "what intervals depend on: distance (to training), spread (of runs), distance,spread or class",
         "calibrate": "scale probabilities by a temperature fitted on the validation split",
         "output": "file to write: .csv or .parquet; with --input also - for CSV on standard output, or DIR/ for a "
         "folder of Parquet parts",
@@ -96,7 +96,7 @@ OWN: dict[str, dict[str, str]] = {
     "explain": {
         **_PREDICT,
         "rows": "rows to explain, from 0: --rows 0 5 7",
-        "target": "target or class to explain; of classes the most probable one of each row by default",
+        "target": "target or class to explain; for classes, by default the most probable one of each row",
         "node": "in a task on nodes, the node of each row to explain, from 0",
         "method": "integrated_gradients (default), masking, or myerson (Shapley values of connected parts)",
         "steps": "nodes of the quadrature of integrated gradients (default: 64)",

@@ -263,7 +263,7 @@ def _texts(value: Any) -> Any:
 
 def _accepts(hint: Any, value: Any) -> bool:
     """Return whether jsonargparse accepts a value for a type."""
-    # jsonargparse judges, so that this text never contradicts its behavior.
+    # jsonargparse judges, so that this text never contradicts its behaviour.
     parser = ArgumentParser(exit_on_error=False)
     try:
         parser.add_argument("--value", type=hint)

@@ -122,7 +122,7 @@ class CommandParser(argparse.ArgumentParser):
                 raise unknown_option(word, self.names, f"`{self.prog} --help` lists all options.")
 
     def _action(self, name: str) -> argparse.Action | None:
-        """Return the option or positional argument that argparse calls this."""
+        """Return the option or positional argument with this name in argparse."""
         first = name.partition("/")[0] if name.startswith("-") else name
         matching = (one for one in self.actions if first in (*one.option_strings, one.metavar, one.dest))
         return next(matching, None)
@@ -141,7 +141,7 @@ def _options_in(words: Sequence[str]) -> list[str]:
 
 
 def near_options(option: str, names: Iterable[str], prefix: str = "") -> str:
-    """Return the question whether a similar option was meant; "" if none is similar or starts the same way.
+    """Suggest similar options as a question; "" if no name is similar to the option or starts with it.
 
     Names, without dashes, all begin with the prefix, such as `data.`.
 
@@ -187,7 +187,7 @@ def folder_to_write(option: str, name: str | Path) -> Path:
     """
     path = Path(name)
     if str(path).startswith("-"):
-        raise BadInput(f"{option} {path}: later commands would read it as an option; begin it with another letter.")
+        raise BadInput(f"{option} {path}: later commands would read it as an option; begin it with another character.")
     if path.exists() and not path.is_dir():
         raise BadInput(f"{option} {path}: this is a file; name a folder, which is created if missing.")
     existing = next(place for place in (path, *path.absolute().parents) if place.exists())

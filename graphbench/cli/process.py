@@ -167,7 +167,7 @@ def shared_exit_code(code: int) -> int:
 def settle_waiting() -> None:
     """Let waiting threads sleep on shared cores, unless the environment sets a policy.
 
-    Spinning threads continue at once, sleeping ones must be woken: on two idle cores a step of GPS on small molecules
+    Spinning threads continue at once; sleeping ones must be woken: on two idle cores a step of GPS on small molecules
     takes three times as long with sleeping threads. On busy cores a spinning thread takes the core from the thread that
     it waits for: steps took up to eight times as long.
     """

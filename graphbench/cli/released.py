@@ -25,7 +25,7 @@ def check_weights(request: Request) -> None:
     options = request.options
     if options.weights and (options.run or options.checkpoint):
         other = "--run" if options.run else "--checkpoint"
-        raise BadInput(f"--weights loads those of authors, {other} loads others: use --config NAME with --weights.")
+        raise BadInput(f"--weights loads authors' weights, but {other} loads others: use --config NAME with --weights.")
 
 
 def load_released(cli: GraphbenchCLI, named: str) -> None:

@@ -88,7 +88,7 @@ class Start:
             raise BadInput(f"--trainer.max_steps is {steps}, but {run.path} is at step {self.step} already. {whole}")
 
     def describe(self, trainer: pl.Trainer, run: RunFolder) -> str:
-        """Describe that the run resumes, or that it has nothing left to train."""
+        """Say that the run resumes, or that it has nothing left to train."""
         for name, done, most in (("epochs", self.epochs, trainer.max_epochs), ("steps", self.step, trainer.max_steps)):
             if done == most:
                 return (
@@ -212,7 +212,7 @@ def recipe_of(words: Sequence[str]) -> list[str]:
 def altered_options(request: Request) -> list[Difference]:
     """Return the options that decide a score and differ from those of the recipe or run that a command line names.
 
-    Nothing alters a recipe without an architecture, such as `equal-budget/zinc`.
+    An architecture does not alter a recipe that leaves it open, such as `equal-budget/zinc`.
     """
     recipe = request.stored or recipe_of(request.arguments)
     if not recipe or recipe == request.arguments:

@@ -157,7 +157,7 @@ def _log_coverage(ensemble: Ensemble, covered: np.ndarray, chosen: str, distance
 
 
 def _answers(columns: dict[str, Tensor], names: Sequence[str]) -> np.ndarray:
-    """Return logits, or the predictions and spreads of each target in turn, as `Ensemble.combine` expects them."""
+    """Return logits, or predictions and then the spreads of each target, as `Ensemble.combine` expects them."""
     values = columns.get(OUTPUT)
     if values is None:
         spreads = [columns[name] for name in names]

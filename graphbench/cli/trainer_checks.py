@@ -37,7 +37,7 @@ _INSTEAD = {
     BackboneFinetuning: "its groups of parameters are not those of a continued run. --model.freeze architecture "
     "--model.freeze_epochs 10 trains only the head for ten epochs; --model.learning_rates sets the rates after that",
     SpikeDetection: "Lightning cannot load its state, so the run could be neither tested nor continued. "
-    "NonFinite, which is always on, skips steps that are not finite",
+    "NonFinite, which is always on, takes no step that is not finite",
     DeepSpeedPrecision: "only DeepSpeed's strategy can use it. --trainer.precision sets the precision of any strategy",
 }
 #: Profilers of Lightning that can be given by name.
@@ -75,7 +75,7 @@ def check_trainer(
             raise BadInput(f"--trainer.min_{unit} is {fewest}, but --trainer.max_{unit} ends the run after {most}.")
     if config.get("gradient_clip_algorithm") is not None and not config.get("gradient_clip_val"):
         log.warning(
-            "trainer.gradient_clip_algorithm: %s does nothing without gradient_clip_val.",
+            "trainer.gradient_clip_algorithm: %s has no effect without gradient_clip_val.",
             config["gradient_clip_algorithm"],
         )
     if config.get("barebones"):
@@ -148,7 +148,7 @@ def require_whole(trainer: Any, stage: str) -> None:
             f"--trainer.overfit_batches is {limit}: so many batches would count as the whole split. Score all of it "
             "with --trainer.overfit_batches 0."
         )
-    raise BadInput(f"{option} is {limit}: a part would count as the whole split. Take all of it with {option} 1.0.")
+    raise BadInput(f"{option} is {limit}: a part would count as the whole split. Use all of it with {option} 1.0.")
 
 
 def refuse_loggers(request: Request) -> None:

@@ -38,8 +38,8 @@ class Representation:
         graph: `[num_graphs, dim]`, from architectures with a graph token; else the head pools `node`.
         tokens: `[num_tokens, dim]` in addition to the nodes (substructures, virtual nodes), with `tokens_batch`.
         tokens_batch: graph of each extra token `[num_tokens]`.
-        penalty: scalar that is added to the training loss, such as a regulariser on the model's activations; a
-            mean over graphs or nodes, so that it does not grow with the batch. It is averaged over processes.
+        penalty: scalar that is added to the training loss, such as a regulariser of values that the model computes;
+            a mean over graphs or nodes, so that it does not grow with the batch. It is averaged over processes.
 
     Examples:
         >>> import torch
@@ -280,7 +280,7 @@ class Architecture(_ChecksOptions):
             representation.check(batch, self.dim, self.edge_dim or None)
             weights = list(self.parameters()) if representation.node.dtype == torch.float64 else []
             if weights and all(weight.dtype != torch.float64 for weight in weights):
-                raise BadInput("node is float64, but no weight of the model is; a NumPy number converts it.")
+                raise BadInput("node is float64, but no weight of the model is; a NumPy number can cause this.")
         except BadInput as error:
             raise BadInput(f"{forward}: {error}") from error
 

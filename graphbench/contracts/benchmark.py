@@ -36,8 +36,8 @@ class InputPart:
         problems: row of `frame` -> why it has no graph, in words; every row is in `rows` or here.
         node_names: row of `frame` -> the input's names for the nodes of its graph, in order; None if it numbers
             them, the same for all parts of an input.
-        remarks: row of `frame` -> what the graph does not represent of it, in words; None if the benchmark has no such
-            remarks, the same for all parts of an input.
+        remarks: row of `frame` -> what the graph omits of it, in words; None if the benchmark has no such remarks, the
+            same for all parts of an input.
 
     Examples:
         >>> import pandas as pd, torch

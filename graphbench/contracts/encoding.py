@@ -86,7 +86,7 @@ class Encoding(ABC):
     @property
     @abstractmethod
     def layout(self) -> Mapping[str, Column]:
-        """Return the layout of this encoding's fields, which says how they batch, by name."""
+        """Return the layout of this encoding's fields by name, which determines how they are batched."""
 
     @abstractmethod
     def compute(self, graphs: GraphTable) -> Encoded:

@@ -85,7 +85,7 @@ def _parse_layout(text: str) -> dict[str, Column]:
 
 
 def check_single(graph: Data, what: str) -> None:
-    """Refuse a batch instead of a single graph, since it would be read as one graph; `what` names it in the message.
+    """Refuse a batch where a single graph is expected, since it would be read as one; `what` names it in the message.
 
     Examples:
         >>> check_single(Data(num_nodes=3), "input 0")

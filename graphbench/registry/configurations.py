@@ -77,7 +77,7 @@ def read(path: Path) -> dict[str, Any]:
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise BadInput(f"--config {path} is not valid YAML: {' '.join(str(error).split())}") from error
     if not isinstance(content, dict):
-        raise BadInput(f"--config {path} must hold a mapping such as 'model: ...', not {type(content).__name__}.")
+        raise BadInput(f"--config {path} must be a mapping such as 'model: ...', not {type(content).__name__}.")
     # jsonargparse opens files in the encoding of the locale, which is not UTF-8 on Windows, and has no option for that.
     encoding = locale.getpreferredencoding(False)
     if not text.isascii() and codecs.lookup(encoding).name != "utf-8":
@@ -205,8 +205,8 @@ def resolve(value: str) -> Path:
         return find(value).path
     if any(_find_in(entry, value) is not None for entry in entry_points.config_entries()):
         raise BadInput(
-            f"--config {value} is an installed configuration, and a file in this folder. For the file use ./{value}; "
-            "for the other one rename the file, or change to another folder."
+            f"--config {value} is both an installed configuration and a file in this folder. For the file use "
+            f"./{value}; for the configuration rename the file, or change to another folder."
         )
     return path
 
@@ -263,6 +263,6 @@ def base_of(name: str, names: Iterable[str]) -> str:
 
 
 def class_name(value: Any) -> str:
-    """Return the last part of the class path in a value of a configuration, a string or a mapping; "" without."""
+    """Return the class name in a configuration's value, which is a string or a mapping; "" if it names no class."""
     name = value.get("class_path") if isinstance(value, Mapping) else value
     return name.rpartition(".")[2] if isinstance(name, str) else ""

@@ -10,9 +10,9 @@ Reading the registry imports nothing from plug-ins except specifications of benc
 loaded. A plug-in that is broken or claims an existing name is reported with its distribution and version, and the
 others keep working.
 
-Three more groups name folders of data: `graphbench.configs` for configurations, read by
-`graphbench.registry.configurations`, `graphbench.tables` for published tables, read by
-`graphbench.experiments.reproduce`, and `graphbench.weights` for `graphbench.registry.starting_weights`.
+Three more groups name folders of data: `graphbench.configs` for configurations (read by
+`graphbench.registry.configurations`), `graphbench.tables` for published tables (`graphbench.experiments.reproduce`)
+and `graphbench.weights` for weights to start from (`graphbench.registry.starting_weights`).
 """
 
 from __future__ import annotations

@@ -94,7 +94,7 @@ class Expected:
         weights: checkpoint that the authors released for this recipe.
         altered: descriptions of options that determine the score and differ from the recipe; `fit` writes them into the
             run's configuration, and such a run is not compared.
-        resumed: descriptions of options that were changed when the run resumed, with the steps; it is not compared.
+        resumed: descriptions of options changed when the run resumed, with the steps; such a run is not compared.
     """
 
     metric: str | None = None
@@ -277,7 +277,7 @@ class Comparison:
 def compare(expected: Expected, obtained: Obtained) -> Comparison | None:
     """Compare a run with the score that its configuration expects.
 
-    None if no score is expected, the run is altered, or the metric was not scored.
+    Return None if no score is expected, the run differs from its recipe, or the metric was not scored.
 
     Examples:
         >>> expected = Expected("test/MAE", 0.070, 0.004, "GraphGPS, table 2", epochs=2000)

@@ -52,6 +52,6 @@ def find_weights(name: str) -> Path:
     if folder is None or not (folder / part).is_file():
         raise BrokenPlugin(
             f"The weights {name!r} of {matches[0].distribution} {matches[0].version} ({matches[0].target}) are "
-            f"missing. Reinstall it: pip install --force-reinstall --no-deps {matches[0].distribution}"
+            f"missing. Reinstall the distribution: pip install --force-reinstall --no-deps {matches[0].distribution}"
         )
     return folder / part

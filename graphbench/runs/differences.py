@@ -66,7 +66,7 @@ class Difference:
 
     @property
     def decides_score(self) -> bool:
-        """Return whether a score may depend on it, unlike on folders, devices, loggers and passive callbacks.
+        """Return whether a score may depend on it; folders, devices, loggers and passive callbacks do not count.
 
         The number of processes counts, since it multiplies the batch size.
         """

@@ -167,7 +167,7 @@ class RunFolder:
 
     @property
     def resumable(self) -> Path | None:
-        """The checkpoint to resume from: the last one, or the previous one if that is missing; None without any."""
+        """Return the checkpoint to resume from: the last one, else the previous one, else None."""
         return next((path for path in (self.last, self.previous) if path.is_file()), None)
 
     @property

@@ -130,7 +130,7 @@ def locked(folder: Path) -> Iterator[Place]:
 def claimed(path: Path) -> Iterator[None]:
     """Keep other processes from working on a run or a file until the block or the process ends.
 
-    The lock and the name of its owner are next to `path`, which need not exist.
+    This covers all commands run in the block. The lock and its owner's name are next to `path`, which need not exist.
 
     Raises:
         InUse: another process, which the message names, works on it.

@@ -104,7 +104,7 @@ def _explain(error: Exception, failure: str) -> GraphbenchError:
         errors.GatedRepoError: " Ask its owner for access, and log in: hf auth login",
         errors.RepositoryNotFoundError: " There is no model of this name, or it is private: hf auth login",
         errors.RevisionNotFoundError: " There is no such revision.",
-        errors.LocalEntryNotFoundError: " Is there a network? It is not in the cache either.",
+        errors.LocalEntryNotFoundError: " It is not in the cache either; check the network.",
     }
     hint = next((text for kind, text in hints.items() if isinstance(error, kind)), "")
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]

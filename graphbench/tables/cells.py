@@ -101,7 +101,7 @@ def parse_cells(
     """Parse the cells of T target columns into numbers.
 
     Kinds are those of `parse_number`. Names of `classes` take precedence over `missing` words; without `classes` the
-    cells contain class numbers.
+    cells contain numbers.
 
     Returns:
         float64 `[rows, T]`, NaN for missing or faulty cells; and row, fault and text of each faulty cell, column by

@@ -33,7 +33,7 @@ RECORDS = (".sdf", ".sd", ".mol")
 #: Reasons why a row cannot be split into cells.
 TORN = "the row has another number of cells than the header"
 BLANK = "the row is blank"
-NO_OBJECT = "it is not a JSON object"
+NO_OBJECT = "the line is not a JSON object"
 #: Maximum characters of a cell; a longer one is a quote that is never closed.
 LONGEST = 1 << 26
 #: Attribute of frames that stores the separator of their cells.

@@ -1,4 +1,4 @@
-"""Read tables as chunks of frames with one type per column, inferred from the whole table.
+"""Read tables in chunks, as frames with one type per column, inferred from the whole table.
 
 The type of a column depends on all its cells: one text among numbers makes it text. A file is therefore read once to
 infer the types, and again for its rows. Both need the memory of a chunk, or of a row group for a Parquet file.

@@ -108,11 +108,11 @@ def open_table(
     """Open a table and locate its columns by name; the only match in another case is accepted.
 
     `.csv`, `.tsv` and `.tab` have a header line, and commas, semicolons or tabs between cells; `.jsonl` and `.ndjson`
-    an object on each line; `.parquet` has columns, including the index of pandas; `.xlsx` has them on its first sheet.
+    have an object on each line; `.parquet` has columns, including pandas' index; `.xlsx` has them on its first sheet.
     `.smi`, `.smiles` and `.txt` have a SMILES and optionally a name (column `_Name`) on each line, unless the first
     line begins with the word `key`. `.sdf`, `.sd` and `.mol` have records, which become the column `key`, with names in
-    `_Name` and properties. Text files are in UTF-8 or UTF-16, maybe packed (`.gz`). Blank lines and blank rows of a
-    sheet are skipped. The column `key` ("" if none is needed) and `others` are required; `optional` ones are located if
+    `_Name` and properties. Text files are in UTF-8 or UTF-16, and may be packed (`.gz`). Blank lines and blank rows of
+    a sheet are skipped. The column `key` ("" for none) and `others` are required; `optional` ones are located if
     they exist. `formats` are the accepted suffixes, and messages call the content `what`.
 
     Raises:

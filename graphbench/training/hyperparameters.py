@@ -81,7 +81,7 @@ def _path(value: Callable[..., Any]) -> str:
 def rebuilding(
     checkpoint: Mapping[str, Any], file: str | Path | None, options: Mapping[str, Any], path: str | Path, trusted: bool
 ) -> Iterator[None]:
-    """Within the block, hyper-parameters of a module import only what is registered, admitted or already imported.
+    """Let a module's hyper-parameters import, within the block, only what is registered, admitted or already imported.
 
     Those of the YAML `file`, if given, replace the checkpoint's, and `options` override both; `path` is the
     checkpoint's. With `trusted` they may import anything.

@@ -273,7 +273,7 @@ class LearningModule(pl.LightningModule):
             )
         if self.freeze_epochs is not None and last is not None and 0 <= last <= self.freeze_epochs:
             logger.warning(
-                "freeze_epochs=%d, and the run ends after %d: these parts never learn", self.freeze_epochs, last
+                "freeze_epochs=%d, but max_epochs=%d: the frozen parts are never trained", self.freeze_epochs, last
             )
         if self._found_lr is not None:
             # A ratio, since parts with separate rates keep their proportion to the others.

@@ -29,7 +29,7 @@ def skip_sigterm_broadcast(trainer: pl.Trainer) -> None:
 
 
 def begin_next_epoch(trainer: pl.Trainer) -> None:
-    """Resume after the epoch at whose end the checkpoint was written, also if `max_steps` ends the run."""
+    """Resume after the epoch at whose end the checkpoint was written, even if `max_steps` ends the run."""
     # Such a run always counts as restarted within an epoch: Lightning would repeat the end of the epoch without a
     # batch, with scores of NaN and no validation.
     loop = trainer.fit_loop

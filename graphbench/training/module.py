@@ -72,7 +72,7 @@ class BenchmarkModule(LearningModule):
         loss: a loss that replaces the benchmark's: the dotted path of a class or function `(prediction, target)`, such
             as `torch.nn.SmoothL1Loss`, or a name: L1, MSE, Huber, Gaussian (learns a variance) or Quantile for
             regression, cross_entropy, weighted_cross_entropy or focal for classes, BCE or focal for labels. Each of
-            several numbers may have its own from L1, MSE and Huber: `logS=Huber,pKa=L1`; others keep the benchmark's.
+            several targets may have its own L1, MSE or Huber: `logS=Huber,pKa=L1`; others keep the benchmark's.
         metrics: further metrics: names, such as R2, Spearman, Pearson and MCC (an unknown name lists all), or class
             paths of torchmetrics.
         select_by: name of the metric that selects the best epoch, instead of the benchmark's.

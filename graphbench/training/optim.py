@@ -232,7 +232,7 @@ def parameter_groups(
 
     First come those of `lr_scales`, start of a parameter's name -> factor of the rate `lr`, in which the longest match
     wins; then `own` groups of an architecture (`Architecture.parameter_groups()`), with `params` and options, such as
-    `lr_scale`, which multiplies the rate; then the rest. A start that matches only frozen parameters logs a warning.
+    `lr_scale`, which multiplies the rate; then the rest. A start of only frozen parameters has no effect (it warns).
     """
     named = {name: p for name, p in module.named_parameters() if p.requires_grad}
     groups: list[dict[str, Any]] = []

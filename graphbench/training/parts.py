@@ -197,8 +197,8 @@ def check_loaded(frozen: Collection[str], outcome: Mapping[str, Collection[str]]
         if random:
             more = f" and {len(random) - 1} more" if len(random) > 1 else ""
             raise BadInput(
-                f"freeze: {random[0]}{more} would stay random, for {source} {words}. Remove it from --model.freeze, or "
-                "train everything from random weights: --model.init_from null --model.freeze null "
+                f"freeze: {random[0]}{more} would stay random, since {source} {words}. Remove it from --model.freeze, "
+                "or train everything from random weights: --model.init_from null --model.freeze null "
                 "--model.freeze_epochs null."
             )
 
@@ -209,7 +209,7 @@ def with_learning_rates(
     """Split optimizer groups so that parameters matched by a pattern of `rates` get its rate; all else is unchanged.
 
     If several patterns match a parameter, the longest wins. Schedules multiply these rates like all others. A pattern
-    that matches only frozen parameters, such as one from a configuration used with `freeze`, logs a warning.
+    that matches only frozen parameters, such as one from a configuration used with `freeze`, has no effect (it warns).
     """
     names = dict(module.named_parameters())
     rate_of: dict[int, tuple[str, float]] = {}

@@ -26,7 +26,7 @@ RWSE of NCI train: 1,024 of 3,769 graphs so far
 RWSE of NCI train: 3,769 graphs in 6.3 s
 NCI: the model has batch norms, so training batches mix graphs of all sizes
 schedule.warmup is 400 steps, and the run has 2: it ends before the rate is reached.
-An epoch of 118 batches takes about 29 s, what is left of the run about 53 s, without validation
+An epoch of 118 batches takes about 29 s, the rest of the run about 53 s, without validation
 epoch 1/30  train/loss 1.112  time/graphs_per_s 9.004  8 s
 Best epoch 1: val/MAE 2.364
 Report: runs/SFiFormer/report.html

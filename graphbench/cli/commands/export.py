@@ -21,7 +21,7 @@ def export(arguments: Sequence[str]) -> int:
     parser = CommandParser(
         "export",
         description="Write a run's best model into a folder: weights as safetensors, its configuration, scores and a "
-        "model card. graphbench.load(FOLDER) reads it, and `graphbench push` puts it on the Hugging Face Hub.",
+        "model card. graphbench.load(FOLDER) reads it, and `graphbench push` uploads it to the Hugging Face Hub.",
     )
     parser.add_argument("--run", required=True, help="folder of a finished fit")
     parser.add_argument("--output", required=True, metavar="FOLDER", help="folder to write")
@@ -57,7 +57,7 @@ def push(arguments: Sequence[str]) -> int:
     parser.add_argument("model", metavar="hf:OWNER/NAME", help="target; with @BRANCH a branch other than main")
     parser.add_argument("--private", action="store_true", help="make a new model visible only to its owner")
     parser.add_argument("--message", default="Upload by graphbench", help="message of the commit")
-    parser.add_argument("--licence", help=f"{_LICENCE}; of a run")
+    parser.add_argument("--licence", help=f"{_LICENCE}; only for a run")
     parser.add_argument("--trust", action="store_true", help="import any code that the run's configuration names")
     options = parser.parse_args(arguments)
     model, source = hub.HubModel.parse(options.model), Path(options.source)

@@ -220,7 +220,7 @@ def _train(cli: GraphbenchCLI, checkpoint: Path | None, request: Request) -> int
         cli.callbacks[:] = [callback for callback in cli.callbacks if not isinstance(callback, finders)]
     try:
         join_again(cli.trainer)
-        # Not as an argument of `fit`, which Lightning only exposes after setup: starting weights are then not read.
+        # Not as an argument of `fit`, which Lightning exposes only after setup: so `setup` reads no starting weights.
         cli.trainer.ckpt_path = checkpoint
         cli.trainer.fit(cli.model, datamodule=cli.datamodule, weights_only=True)
         cli.trainer.ckpt_path = None

@@ -83,9 +83,9 @@ def _parse_requests(arguments: Sequence[str]) -> list[Request]:
     places = [request.run.path.resolve() for request in requests if request.run is not None]
     for number, (place, name) in enumerate(zip(places, runs, strict=True)):
         if place in places[:number]:
-            raise BadInput(f"--run names {name} twice: a model does not differ from itself.")
+            raise BadInput(f"--run names {name} twice: name each run once.")
     if len(requests) > 1 and requests[0].options.checkpoint is not None:
-        raise BadInput("--checkpoint names a file of one run, and --run several: leave one of them out.")
+        raise BadInput("--checkpoint names a file of one run, but --run names several: leave one of them out.")
     return requests
 
 

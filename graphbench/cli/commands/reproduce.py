@@ -46,7 +46,7 @@ _WIDTH = 200
 
 def _parser() -> CommandParser:
     parser = CommandParser("reproduce", description=_DESCRIPTION)
-    parser.add_argument("table", nargs="*", metavar="TABLE", help="such as sft/table-4; `sft` stands for all of its")
+    parser.add_argument("table", nargs="*", metavar="TABLE", help="such as sft/table-4, or sft for all of its tables")
     parser.add_argument("--list", action="store_true", help="show the tables, or the values of named ones")
     parser.add_argument("--json", action="store_true", help="with --list: JSON")
     several: dict[str, Any] = {"nargs": "+", "action": "extend", "default": []}  # repeated options add up
@@ -161,7 +161,7 @@ def _reproduce(chosen: Sequence[Table], options: argparse.Namespace, extra: tupl
 
 
 def _failed(plan: Sequence[Job], numbers: Sequence[int]) -> int:
-    """List jobs without a score, whose reasons are logged already; return the exit code."""
+    """Log jobs without a score, whose reasons have been logged; return the exit code."""
     for number in numbers:
         log.error("Not finished: %s, seed %d", plan[number].training.name, plan[number].training.seed)
     return 1 if numbers else 0

@@ -94,12 +94,12 @@ def _parser() -> CommandParser:
         nargs="+",
         default=[],
         metavar="NAME",
-        help="instead of that of the model: names, 'NAME OPTIONS' such as 'Graphs --data.source mine.pt', or "
+        help="benchmarks instead of the model's: names, 'NAME OPTIONS' such as 'Graphs --data.source mine.pt', or "
         "configurations, whose data are used",
     )
     parser.add_argument(
         "--questions", nargs="+", choices=QUESTIONS, default=list(QUESTIONS), metavar="NAME",
-        help="of control, depth, budget and cost (default: all)",
+        help="some of control, depth, budget and cost (default: all)",
     )  # fmt: skip
     parser.add_argument(
         "--depths", nargs="+", default=[str(depth) for depth in DEPTHS], metavar="N",
@@ -109,7 +109,7 @@ def _parser() -> CommandParser:
         "--rivals",
         nargs="+",
         metavar="NAME",
-        help="architectures of the budget and the cost, with options: 'GT --model.architecture.full=true' (default: "
+        help="architectures for budget and cost, with options: 'GT --model.architecture.full=true' (default: "
         f"{' '.join(RIVALS)}, as far as they are installed)",
     )
     parser.add_argument("--seeds", nargs="+", default=["0-2"], metavar="0-4", help="numbers and ranges (default: 0-2)")

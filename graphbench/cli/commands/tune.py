@@ -124,7 +124,7 @@ def _parser() -> CommandParser:
     parser.add_argument("--trials", type=int, default=50, metavar="N", help="trials of the study (default: 50)")
     parser.add_argument("--run", required=True, metavar="DIR", help="folder of the study")
     parser.add_argument(
-        "--storage", metavar="URL", help="database of the study, as postgresql://user:password@host/name, not DIR"
+        "--storage", metavar="URL", help="database of the study instead of DIR: postgresql://user:password@host/name"
     )
     parser.add_argument(
         "--pruning", choices=("median", "none"), default="median",

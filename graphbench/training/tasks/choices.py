@@ -59,7 +59,7 @@ def target_losses(text: str) -> dict[str, str]:
     for item in text.split(","):
         name, equals, loss = (part.strip() for part in item.rpartition("="))
         if not (equals and name and loss) or name in losses:
-            raise BadInput(f"--model.loss: expected one TARGET=LOSS each, as in 'logS=Huber,pKa=L1', not {text!r}.")
+            raise BadInput(f"--model.loss: expected TARGET=LOSS per target, as in 'logS=Huber,pKa=L1', not {text!r}.")
         losses[name] = loss
     return losses
 

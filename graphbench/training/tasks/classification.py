@@ -118,7 +118,7 @@ class Classification(Task):
         self.class_weights.copy_(weights / rows.mean())
 
     def smooth_labels(self, amount: float) -> None:
-        """Train on `1 - s + s / C` for the label's class and `s / C` for the other of C classes, s the amount.
+        """Train on `1 - s + s / C` for the label's class and `s / C` for each other one of C classes, s the amount.
 
         This is torch's `CrossEntropyLoss(label_smoothing=s)` (Szegedy et al., "Rethinking the Inception architecture",
         CVPR 2016, section 7). If classes have weights, the whole row has the weight of its label's class.

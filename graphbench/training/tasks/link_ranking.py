@@ -119,7 +119,7 @@ def tail_ranks(
 def ranks_beside(true: Tensor, owner: Tensor, wrong: Tensor, wrong_owner: Tensor) -> Tensor:
     """Rank each true score among the wrong ones of its graph (`owner`), from 1; equal scores share their mean rank.
 
-    As in OGB's evaluator: one plus the mean of the numbers of wrong scores that are higher and at least as high.
+    As in OGB's evaluator: one plus the mean of two counts: wrong scores that are higher, and those at least as high.
     """
     ranks = torch.ones_like(true, dtype=widest_dtype(true.device))  # float32 has no halves from 2^23 wrong pairs on
     for graph in owner.unique().tolist():  # few graphs: link data sets have only one
@@ -149,8 +149,8 @@ class LinkRanking(Task):
     """Binary cross-entropy of true pairs against sampled ones; mean reciprocal rank (MRR) and hits.
 
     `MRR` ranks against every other node, including true tails and the head itself, as in LRGB's table; `filtered_MRR`
-    omits other true tails, `filtered_no_self_MRR` also the head (the 2023 reassessment). If wrong pairs are given there
-    are also `ogb_MRR` and `ogb_hits@20`, `@50` and `@100`, as defined by the evaluators of OGB's link data sets.
+    omits other true tails, `filtered_no_self_MRR` also the head (the 2023 reassessment). If wrong pairs are given,
+    there are also `ogb_MRR` and `ogb_hits@20`, `@50` and `@100`, as defined by the evaluators of OGB's link data sets.
 
     Examples:
         >>> import torch

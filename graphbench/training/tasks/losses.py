@@ -27,7 +27,7 @@ def class_terms(
     """Sum cross-entropies over the labels of each class `[C]`, and count the labels `[C]`.
 
     Logits are `[V, C]`, or `[V]` / `[V, 1]` for two classes, targets integers `[V]`, negative if there is no label.
-    `focus` is gamma of `focal`, `weight` the weight of each row in the sums, not the counts `[V]`, and `smoothing` is s
+    `focus` is gamma of `focal`, `weight` `[V]` the weight of each row in the sums, not the counts, and `smoothing` is s
     in the target distribution, `1 - s + s / C` for the label and `s / C` for every other class.
 
     Examples:

@@ -63,7 +63,7 @@ def _single(name: str, value: Tensor) -> Tensor:
     """Return the value of a score, which must be a single number."""
     if not isinstance(value, Tensor) or value.numel() != 1:
         count = f"{value.numel()} numbers" if isinstance(value, Tensor) else f"a {type(value).__name__}"
-        raise BadInput(f"metrics: {name} gives {count} instead of one, which no table, curve or tracker accepts.")
+        raise BadInput(f"metrics: {name} gives {count} instead of one number, as tables, curves and trackers need.")
     return value.reshape(())
 
 
