@@ -78,7 +78,7 @@ def build(folder: Path) -> list[str]:
 def main() -> None:
     """Build everything in the folder of Triton's cache, and print what was built."""
     if find_spec("triton") is None:
-        print("No Triton installed: torch computes the kernels.")
+        print("No Triton installed: torch's operations are used instead of its kernels.")
         return
     cache = Path(os.environ.get("TRITON_CACHE_DIR", Path.home() / ".triton" / "cache"))
     cache.mkdir(parents=True, exist_ok=True)

@@ -22,7 +22,7 @@ import tomllib
 WORKSPACE = Path("/workspace")
 #: Folders of the workspace that runs write to, in most cases volumes.
 WRITTEN = ("runs", "data", "store")
-#: User and group when the runs' folder does not name one.
+#: User and group if root owns the runs' folder.
 DEFAULT_ID = 1000
 #: Programs that may be started instead of graphbench.
 PROGRAMS = ("bash", "sh", "python", "pip", "tensorboard")
@@ -39,7 +39,9 @@ def is_real_root() -> bool:
 
 
 def give_up_root(workspace: Path) -> None:
-    """Become the owner of the runs' folder, so that results belong to whoever mounted it (if root, the engine made it).
+    """Become the owner of the runs' folder, so that results belong to whoever mounted it.
+
+    If root owns it, the engine created it, and `DEFAULT_ID` becomes the owner.
 
     Args:
         workspace: folder that contains those of `WRITTEN`.

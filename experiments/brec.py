@@ -10,11 +10,11 @@ d_r of the embeddings of G and H in relabelling r, mean m and covariance S,
 
     T^2 = m^T S^+ m
 
-distinguishes them if it is above 72.34 and differs from the value for G and itself. That bound is `31 F`, with F the 95
-% quantile of the F distribution with 16 and 16 degrees of freedom: the bound of Hotelling's `32 m^T S^-1 m` for 32
-differences of 16 numbers. The authors' code omits the factor 32 from T^2 on both sides, and so does this script, so the
-numbers are comparable. A pair is reliable if the value for G and itself is below the bound. If all differences are
-equal, the covariance is 1e-7.
+distinguishes them if it is above 72.34 and differs from the value for G and itself. That bound is `31 F`, F being the
+95 % quantile of the F distribution with 16 and 16 degrees of freedom: the bound of Hotelling's `32 m^T S^-1 m` for 32
+differences of 16 numbers. The authors' code omits the factor 32 from T^2 on both sides, and so does this script, so its
+numbers are comparable with theirs. A pair is reliable if the value for G and itself is below the bound. If all
+differences are equal, the covariance is 1e-7.
 
     python experiments/brec.py brec_v3.npy --model GPS --options num_layers=4 hidden_dim=32 --output brec.csv
     python experiments/brec.py brec_v3.npy --model PPGT --pairs 0 60 --output brec.csv
@@ -170,11 +170,11 @@ def judge(strings: np.ndarray, architecture: str, options: Mapping[str, Any], ep
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Test pairs, write a row for each, and print how many of each part are distinguished."""
-    parser = argparse.ArgumentParser(description="Which pairs of BREC a model tells apart.", allow_abbrev=False)
+    parser = argparse.ArgumentParser(description="Test which pairs of BREC a model distinguishes.", allow_abbrev=False)
     parser.add_argument("file", type=Path, help="brec_v3.npy")
     parser.add_argument("--model", required=True, help="registered architecture")
     parser.add_argument("--options", nargs="*", default=[], metavar="NAME=VALUE", help="options of the architecture")
-    parser.add_argument("--pairs", nargs=2, type=int, metavar=("FIRST", "BEHIND"), help="only these pairs")
+    parser.add_argument("--pairs", nargs=2, type=int, metavar=("FIRST", "END"), help="only pairs FIRST to END - 1")
     parser.add_argument("--seed", type=int, default=2023)
     parser.add_argument("--epochs", type=int, default=20)
     parser.add_argument("--output", type=Path, required=True, help="CSV with a row for each pair")

@@ -53,7 +53,7 @@ VARIANTS: dict[str, tuple[dict[str, Any], ...]] = {
     "GT": ({}, {"full": True}),
     "NeuralWalker": ({}, {"sequence_layer": "conv"}),
 }
-#: Prefixes of options that only change the output.
+#: Prefixes of options that only change what is displayed.
 SHOWN = ("--trainer.enable_progress_bar", "--trainer.enable_model_summary", "--trainer.log_every_n_steps")
 #: Options that a class needs on one of the benchmarks.
 NEEDS: dict[tuple[str, str], dict[str, Any]] = {
@@ -117,7 +117,7 @@ def parameters(name: str, data: str, given: Mapping[str, Any]) -> int:
 
 
 def width_for(name: str, data: str, variant: Mapping[str, Any], budget: int) -> int:
-    """Return the width, a multiple of `STEP`, for which a model is nearest to a number of parameters."""
+    """Return the width, a multiple of `STEP`, whose number of parameters (which grows with it) is nearest `budget`."""
 
     def count(width: int) -> int:
         return parameters(name, data, options(name, data, variant, width))
@@ -210,7 +210,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--data", nargs="+", choices=list(DATA), default=list(DATA))
     parser.add_argument("--models", nargs="+", choices=names, default=names, metavar="MODEL")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
-    parser.add_argument("--parameters", type=int, default=100_000, help="approximate number of all models")
+    parser.add_argument("--parameters", type=int, default=100_000, help="approximate number in each model")
     parser.add_argument("--epochs", type=int, help="epochs instead of 5 on ZINC and 3 on PATTERN")
     parser.add_argument("--records", type=Path, help="folder of records to add to, such as experiments/records")
     parser.add_argument("--list", action="store_true", help="show models, widths and parameters, and train nothing")

@@ -2,8 +2,9 @@
 
     python release/resolve.py
 
-Four results for each version of Python: what pip would install, what `constraints.txt` pins with the tools of
-`make env`, and the oldest versions that pyproject.toml allows. Only wheels count: no user should need a compiler.
+Prints three results for each version of Python: what pip would install, what `constraints.txt` pins with the tools of
+`make env` and `make speed`, and the oldest versions that pyproject.toml allows. Only wheels count: no user should need
+a compiler.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Compare training steps of our models with the same mathematics in plain PyG and torch.
 
-Each model is compared with a copy that has the same weights and computes the same results, but as its authors or a user
-of PyG would write it:
+Each model is compared with a copy that has the same weights and computes the same results, as its authors or a user of
+PyG would write it:
 
 - GCN: PyG's `GCNConv`, which normalises the edges in every layer;
 - GatedGCN: four separate maps, a gather for each operand and two sums over edges, as in GraphGPS;
@@ -57,10 +57,10 @@ CONFIGURATIONS = (
 
 
 class PlainGCN(GCN):
-    """Layers that get the unmodified edges."""
+    """GCN whose layers get the unmodified edges."""
 
     def forward(self, batch: GraphBatch) -> Representation:
-        """Nodes `[num_nodes, hidden_dim]`."""
+        """Return nodes `[num_nodes, hidden_dim]`."""
         x = self.node_encoder(batch)
         for layer in self.layers:
             x, _ = layer(x, batch.edge_index, None)
@@ -68,7 +68,7 @@ class PlainGCN(GCN):
 
 
 class PlainGatedGCNLayer(GatedGCNLayer):
-    """Separate maps, gathers and sums."""
+    """Layer with separate maps, gathers and sums."""
 
     def forward(
         self, x: Tensor, edge_index: Tensor, edge: Tensor, distances: Tensor | None = None
@@ -86,7 +86,7 @@ class PlainGatedGCNLayer(GatedGCNLayer):
 
 
 class PlainEdgeAttention(EdgeAttention):
-    """Separate maps and gathers."""
+    """Attention with separate maps and gathers."""
 
     def forward(self, x: Tensor, edge: Tensor | None, batch: GraphBatch) -> tuple[Tensor, Tensor | None]:
         """As `EdgeAttention.forward`, with edge vectors."""
@@ -147,7 +147,7 @@ class PlainGraphormer(Graphormer):
     """Pre-norm layers on padded graphs: the graph token, then the nodes."""
 
     def forward(self, batch: GraphBatch) -> Representation:
-        """Nodes `[num_nodes, hidden_dim]` and graph tokens `[num_graphs, hidden_dim]`."""
+        """Return nodes `[num_nodes, hidden_dim]` and graph tokens `[num_graphs, hidden_dim]`."""
         nodes, there = to_dense_batch(self.embedding(batch), batch.batch)
         token = self.graph_token.weight.expand(len(nodes), 1, -1)
         x = self.input_dropout(torch.cat([token, nodes], 1))
@@ -164,10 +164,10 @@ class PlainGraphormer(Graphormer):
 
 
 class PlainSparseFlowAttention(SparseFlowAttention):
-    """Composed of softmaxes, the reference solver and dropout, each with its matrix in memory."""
+    """Flow composed of softmaxes, the reference solver and dropout, each with its matrix in memory."""
 
     def mix(self, graphs: PaddedGraphs) -> Tensor:
-        """Z V `[B, H, N, dim]`."""
+        """Return Z V `[B, H, N, dim]`."""
         query, key, value, friction_query, friction_key = graphs.maps
         dropout = self.dropout.p if self.training else 0.0
         weight, mask = self.weight_of_friction(graphs), self._mask(graphs)

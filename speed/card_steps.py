@@ -80,7 +80,7 @@ def main() -> int:
     for file in options.files or test_files():
         try:
             contracts = contracts_of(file.resolve())
-        except Exception as error:  # continue with the other files
+        except Exception as error:  # continues with the other files
             print(f"{file.name}: not imported: {error!r}")
             failed += 1
             continue

@@ -1,7 +1,8 @@
 """Compare two tables of `speed/suite.py --json`, and list what got slower.
 
 Ratios are compared instead of seconds, since two runs are rarely on the same machine. A comparison got slower if its
-ratio increased by more than its spread: the contender's interquartile range, the larger of both tables.
+ratio increased by a larger share than its spread: the contender's interquartile range over its median, in the table
+where this is larger.
 
     python speed/compare.py before.json now.json     # exit code 1 if something got slower
 """

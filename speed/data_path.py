@@ -97,7 +97,7 @@ def padding(zinc_sizes: Tensor, source: str) -> None:
 
 
 def throughput(graphs: list[dict[str, Any]], source: str, rounds: int = 7) -> None:
-    """Batches of 32 a second: `GraphLoader` and its peers, by turns, with and without workers."""
+    """Print batches of 32 per second: `GraphLoader` and its peers, alternating, with and without workers."""
     generator = torch.Generator().manual_seed(0)
     for graph in graphs:
         graph["pe"] = torch.randn(graph["num_nodes"], 28, generator=generator)
@@ -228,7 +228,7 @@ def read_large(folder: str, num_workers: int, iterate: bool) -> None:
     """Open the data set, and visit every graph."""
 
     def build(writer: Any) -> None:
-        raise AssertionError("the set must be there")
+        raise AssertionError("the data set must exist")
 
     table = read_table(Store(folder).open_or_build({"kind": "large"}, build, "set"), "train")
     loader = GraphLoader(table, SizeBucketSampler(table.num_nodes, 32, shuffle=True), num_workers)
@@ -255,7 +255,7 @@ def _measured(function: Callable[..., None], *arguments: Any) -> tuple[float, in
 def main() -> None:
     """Print the tables requested on the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--large", action="store_true", help="measure a set of the size of COCO-SP instead (minutes)")
+    parser.add_argument("--large", action="store_true", help="measure a data set as large as COCO-SP instead (minutes)")
     if parser.parse_args().large:
         large()
         return

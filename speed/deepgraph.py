@@ -97,10 +97,10 @@ def make(data: str, num_layers: int, way: str, device: str) -> tuple[DeepGraph, 
 
 
 class NaiveEdgeTerm(PathEdgeTerm):
-    """The edge term through a tensor of pairs, hops and heads."""
+    """The edge term, computed through a tensor of pairs, hops and heads."""
 
     def forward(self, batch: GraphBatch) -> Tensor:
-        """The same term `[P, H]`."""
+        """Return the same term `[P, H]`."""
         (source, target), graph = batch.edge_index[:, batch.path_step_edge], batch.path_step_batch
         size, start = batch.ptr.diff()[graph], batch.ptr[graph]
         first = batch.pair_ptr[graph] + batch.path_step_goal - start
@@ -139,7 +139,7 @@ class NaiveDeepGraph(DeepGraph):
             layer.attention.__class__ = NaiveAttention
 
     def output(self, batch: GraphBatch) -> Tensor:
-        """Nodes after the last layer."""
+        """Return the nodes after the last layer."""
         prepared = self._prepare(
             self.precomputed(batch, torch.default_generator if self.training else None), 0, cut=False
         )
@@ -150,7 +150,7 @@ class NaiveDeepGraph(DeepGraph):
 
 
 def step(model: DeepGraph, batch: GraphBatch) -> None:
-    """Forward and backward."""
+    """Run forward and backward."""
     model.zero_grad()
     node = model.output(batch) if isinstance(model, NaiveDeepGraph) else model(batch).node
     node.square().mean().backward()

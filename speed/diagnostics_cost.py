@@ -60,7 +60,7 @@ def quickstart(root: str) -> tuple[BenchmarkModule, Benchmark]:
 
 
 class Stopwatch(pl.Callback):
-    """Time the callbacks' hooks and whole epochs; all callbacks run in every second epoch."""
+    """Callback that times the callbacks' hooks and whole epochs; all callbacks run in every second epoch."""
 
     def __init__(self, callbacks: list[Any]) -> None:
         self.every_n_epochs = {type(callback).__name__: callback.every_n_epochs for callback in callbacks}
@@ -144,7 +144,7 @@ def silent_forward(repeats: int) -> tuple[float, float, float]:
 
 
 def _nothing(*_: Any) -> None:
-    """Stand in for `Traced.trace`."""
+    """Replace `Traced.trace`."""
 
 
 def main() -> None:

@@ -135,7 +135,7 @@ def print_series(incidence: Tensor, layers: tuple[int, ...] = (10, 20, 40, 60, 1
 
 
 def seconds(work: Callable[[], object]) -> float:
-    """Wall time of one call."""
+    """Return the wall time of one call."""
     start = time.perf_counter()
     work()
     return time.perf_counter() - start

@@ -2,8 +2,8 @@
 
 Every contender converts the same SMILES to the arrays of its own models: 9 numbers per atom and 3 per bond here (those
 of OGB), 72 and 14 in chemprop, in Python and, if cuik-molmaker is also installed, in that package's C++. Each runs in a
-separate process, the rivals in separate environments, since they need a different RDKit. They run alternately and
-report the processor seconds that they used:
+separate process, the rivals in separate environments, since they need another version of RDKit than ours. They run
+alternately and report the processor seconds that they used:
 
     python -m venv chemprop && chemprop/bin/pip install chemprop==2.2.4
     python -m venv cuik && cuik/bin/pip install cuik-molmaker-pin==2026.3.6

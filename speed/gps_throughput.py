@@ -160,7 +160,7 @@ def molecule_like(num_graphs: int, kind: Kind, generator: torch.Generator) -> Gr
 
 @dataclass(frozen=True)
 class Way:
-    """How all contenders train: device, precision, compiled or not."""
+    """Settings with which all contenders train: device, precision, compiled or not."""
 
     device: str = "cpu"
     precision: str = "32"

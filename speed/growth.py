@@ -19,7 +19,7 @@ function calls cost as much as large products: this finds broken promises, not l
 is measured again with three times as many rounds, to rule out a busy moment, and with nodes, graphs and layers doubled
 again: a step outgrows a cache once, but a power shows at every size.
 
-    python speed/growth.py                                     # all, which takes long
+    python speed/growth.py                                     # all, which takes a long time
     python speed/growth.py --architectures GPS SFT --quantities nodes heads
     python speed/growth.py --json growth.json                  # with all points of the curves
 """
@@ -294,7 +294,7 @@ def curve_of(architecture: type[Architecture], letter: str, rounds: int, seconds
 
     taken = measured(rounds)
     if exponent(list(medians(taken).values())) > most(time_formula) + TOLERANCE:
-        if letter in "NBL":  # more heads would not divide the width, and there are not more samples
+        if letter in "NBL":  # more heads would not divide the width, and graphs have no more samples
             further = 2 * max(steps)
             steps[further] = step_of(architecture, sizes_with(letter, further))
             del steps[min(steps)]

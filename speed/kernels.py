@@ -2,7 +2,7 @@
 
 A row of the first table has a model that uses the operation, on a random batch with sizes as in molecules (ZINC),
 peptides or CLUSTER: a training step with all kernels, and with all except this one, for which the plain form is used.
-For encodings it is the time of preparing graphs. `apart` is the deviation from the plain form: the largest difference
+For encodings it has the time of preparing graphs. `apart` is the deviation from the plain form: the largest difference
 of any gradient, or of an encoding, divided by the largest value. The second table has forward and backward of single
 operations. Memory is kept between steps, as in every `graphbench` command.
 
@@ -65,7 +65,7 @@ def draw(*shape: int) -> Tensor:
 
 
 def attention_steps(dim: int = 64, num_heads: int = 4) -> dict[str, Step]:
-    """Return attention within graphs with and without dropout, for batches small enough for both."""
+    """Return steps of attention within graphs with and without dropout, for batches small enough for both."""
     steps: dict[str, Step] = {}
     for name, (*range_of_sizes, _) in BATCHES.items():
         sizes = torch.tensor(sizes_of(*range_of_sizes))
@@ -77,7 +77,7 @@ def attention_steps(dim: int = 64, num_heads: int = 4) -> dict[str, Step]:
 
 
 def message_steps(dim: int = 64) -> dict[str, Step]:
-    """Return sums over edges."""
+    """Return steps of sums over edges."""
     steps: dict[str, Step] = {}
     for name, (*range_of_sizes, per_node) in BATCHES.items():
         nodes = sum(sizes_of(*range_of_sizes))
@@ -98,7 +98,7 @@ def _with_edges(compute: Callable[..., Tensor], index: Tensor, nodes: Tensor, ed
 
 
 def score_steps() -> dict[str, Step]:
-    """Return maxout scores of 1,024 tokens and a quarter of them, and sparse flows."""
+    """Return steps of maxout scores of 1,024 tokens and a quarter of them, and of sparse flows."""
     operands = [draw(4, 8, 1024, 32), draw(4, 8, 256, 32)]
     steps = {"maxout scores, 1,024 x 256": differentiated(maxout_scores, operands)}
     for nodes in (64, 256):

@@ -84,7 +84,7 @@ def power_law_graph(num_nodes: int, num_edges: int, seed: int = 0, exponent: flo
 
 
 class PlainDataset(InMemoryDataset):
-    """The graph as a data set of PyG."""
+    """The graph as a PyG data set."""
 
     def __init__(self, source: str, root: str) -> None:
         self.source = source
@@ -94,7 +94,7 @@ class PlainDataset(InMemoryDataset):
 
     @property
     def processed_file_names(self) -> list[str]:
-        """The output files of `process`."""
+        """Return the output files of `process`."""
         return ["data.pt"]
 
     def process(self) -> None:
@@ -169,7 +169,7 @@ def our_parts(mode: str, source: str, folder: str, dim: int) -> tuple[pl.Lightni
 
 
 class Turns(pl.Callback):
-    """Time our epochs, and after each one an epoch of the other contender."""
+    """Callback that times our epochs, and after each one an epoch of the other contender."""
 
     def __init__(self, other: Callable[[], None] | None, warm_up: int) -> None:
         self.other, self.warm_up = other, warm_up
@@ -243,7 +243,7 @@ def in_process(words: list[str]) -> dict[str, float]:
 
 
 def compare(mode: str, source: str, folder: str, options: argparse.Namespace) -> str:
-    """Return one line: alternating epochs, and memory of each separately."""
+    """Return one line: median seconds of alternating epochs, and their ratio."""
     with torch.serialization.safe_globals(PARTS_OF_DATA):
         graph = torch.load(source, weights_only=True)
     module, data = our_parts(mode, source, folder, options.hidden_dim)

@@ -4,7 +4,7 @@ A step is forward, loss, backward, clipping and fused AdamW on the pretended car
 launches of a layer are the difference between steps with three and two layers. Fused attention counts as the kernels
 that it launches on a GPU, and so do operations with Triton kernels in `graphbench-kernels`, if requested: messages with
 `trainer.deterministic: true`, attention without padding with `attention: packed`. An audit before this file existed
-counted 108 operations in each of ten layers, with attention as its formula.
+counted 108 operations in each of ten layers, with attention computed by its formula.
 
     python speed/launches.py
     python speed/launches.py --local GatedGCN

@@ -5,8 +5,8 @@ atoms and bonds, or with `--kind graph-tables` as tables of graphs, atoms and bo
 own run predicts your own molecules, repeated as often as needed. Then the command predicts files of n, 4n and 16n rows,
 each in a separate process, alternately. The bytes per row that the last three quarters of the longest file add to the
 peak are those that every further row would keep. Rows per second exclude the shortest file, so that starting Python
-does not count, and are also given by the processor time of all processes. The peak is that of the largest process: the
-one that predicts, or one of those that read molecules.
+does not count, and are also given per second of processor time of all processes. The peak is that of the largest
+process: the one that predicts, or one of those that read molecules.
 
     python speed/predict_memory.py
     python speed/predict_memory.py --rows 10000 --rounds 5 --suffix .parquet
@@ -49,7 +49,7 @@ class Kind(NamedTuple):
 
 
 class Usage(NamedTuple):
-    """Usage of a command: seconds, processor seconds, and peak bytes of its largest process."""
+    """Resources of a command: seconds, processor seconds, and peak bytes of its largest process."""
 
     seconds: float
     busy: float

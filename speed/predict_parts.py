@@ -3,7 +3,7 @@
 A small GCN is trained for one epoch, then the command predicts files of 10^4, 10^5, ... SMILES in parts, each file in a
 separate process with one core. A line gives rows per second without the shortest file, so that starting Python does not
 count, and the peak; its growth is the memory that every further row keeps. Then the same command reads the longest file
-for a share without any part: this gives the rows per second that a job skips, since each of many jobs reads all rows.
+for a share without any part. This gives the rate at which a job skips rows of other shares, since each job reads all.
 
     python speed/predict_parts.py
     python speed/predict_parts.py --most 10000000 --hidden-dim 64

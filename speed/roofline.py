@@ -6,10 +6,10 @@ insightful visual performance model", CACM 2009). The operations of a step (forw
 AdamW) are recorded once; the sum of these times is the bound, and the bound divided by the step's time the share.
 
 P is that of a product of large matrices in the precision of the step, W the best over copies of 64 KiB to 256 MiB, so
-caches are included; both are measured before each model. Every operand and every result counts once, for indexing only
-the selected rows, and views count as nothing; repeated reads and internal buffers of an operation are not counted. So
-no step can be faster than its bound as long as it consists of these operations; a fused one has fewer. `of peak` is the
-share of P only, known as MFU.
+caches are included; both are measured before each model. Every operand and every result counts once; for indexing only
+the selected rows count, and views count as nothing. Repeated reads and internal buffers of an operation do not count.
+So no step can be faster than its bound as long as it consists of these operations; a fused step has fewer. `of peak` is
+the share of P only, known as MFU.
 
     python speed/roofline.py
     python speed/roofline.py --configs gps/zinc --rounds 15
@@ -56,7 +56,7 @@ def size_of(tensor: Tensor) -> int:
 
 
 class Operations(TorchDispatchMode):
-    """Record the computations and memory traffic of the operations inside it.
+    """Mode that records the computations and memory traffic of the operations inside it.
 
     Attributes:
         found: floating-point operations and bytes of each.

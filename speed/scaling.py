@@ -47,7 +47,7 @@ class Work:
     """The work of each process.
 
     Args:
-        steps: steps per order.
+        steps: number of steps at every order.
         kind: kind of graphs and of the model, see `gps_throughput.py`.
         model: ours or PyG's.
         by_size: batches are of graphs of similar size, else random.

@@ -9,7 +9,7 @@ disturb less than wall time.
    the peak relative to the process's memory before the step (Linux). The last row is one graph of 100,000 nodes and
    1,000,000 directed edges.
 3. Table 6: an SFT layer with relative terms compared with torch's TransformerEncoderLayer and the same layer around
-    scaled_dot_product_attention, 4 x 1,024 tokens of width 256, for 16 heads (the paper's number at this width) and 8.
+   scaled_dot_product_attention, 4 x 1,024 tokens of width 256, for 16 heads (the paper's number at this width) and 8.
 
     python speed/sft_attention.py --quick
     python speed/sft_attention.py --rounds 7 --no-compile

@@ -16,8 +16,8 @@ Each cell is forward and backward of the whole attention, float32: Q K^T and Q~ 
 Columns alternate within a round, so a busy moment of the machine affects all equally; tables show the median over the
 rounds and, in brackets, the best.
 
-Memory is the peak of torch's allocations during one call, from the profiler's record of every allocation, with each
-cell in a separate process, including inputs and gradients of inputs.
+Memory is the peak of torch's allocations during one call, including inputs and their gradients, from the profiler's
+record of every allocation; each cell has a separate process.
 
 On Linux a tensor of more than 32 MB (N = 512) is by default mapped and cleared again at every operation, which slows
 all that create such tensors. So memory is kept between calls, as in every `graphbench` command (see `allocator.py`);

@@ -77,7 +77,7 @@ def main() -> int:
         chosen = [name for name in chosen if name in ON_THREADS]
     if not chosen:
         there = ON_THREADS if options.threads > 1 else PARTS
-        raise SystemExit(f"--only {' '.join(options.only)}: there is {', '.join(there)}.")
+        raise SystemExit(f"--only {' '.join(options.only)}: no such script; there are {', '.join(there)}.")
     where = provenance(options.threads)
     rows: list[dict[str, object]] = []
     failed: list[str] = []

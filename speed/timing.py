@@ -67,7 +67,7 @@ def in_turns(
     """Return the seconds of each call in each round.
 
     Args:
-        calls: contender -> one call; on a GPU it must wait for the device itself.
+        calls: contender -> function to time; on a GPU it must wait for the device itself.
         rounds: timed rounds.
         clock: wall time, or `time.process_time`, which other programs disturb less.
         warm_up: rounds before the timed ones.

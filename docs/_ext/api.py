@@ -18,7 +18,7 @@ from typing import Any, get_origin
 
 from graphbench import registry
 
-#: What a page may say of an object, and the directive of autodoc that says it.
+#: Test of an object, and the autodoc directive that documents objects that pass it; the first match counts.
 DIRECTIVES = (
     (lambda thing: inspect.isclass(thing) and issubclass(thing, BaseException), "autoexception"),
     (lambda thing: inspect.isclass(thing) and get_origin(thing) is None, "autoclass"),
@@ -28,14 +28,14 @@ DIRECTIVES = (
 
 
 def packages() -> list[str]:
-    """graphbench, then every package that registers something, kernels included."""
+    """Return graphbench, then every package that registers something, including kernels."""
     targets = [record.target for group in registry.GROUPS for record in registry.records(group).values()]
     targets += [entry.value for entry in entry_points(group="graphbench.kernels")]
     return ["graphbench", *sorted({target.partition(":")[0].partition(".")[0] for target in targets} - {"graphbench"})]
 
 
 def names(module: ModuleType) -> list[str]:
-    """Its `__all__`; of a module without one, the public names that it or a module within it defines."""
+    """Return `__all__`; for a module without one, the public names that it or a module within it defines."""
     listed = getattr(module, "__all__", None)
     if listed is None:
         inside = module.__name__ + "."
@@ -47,7 +47,7 @@ def names(module: ModuleType) -> list[str]:
 
 
 def modules(package: str) -> Iterator[ModuleType]:
-    """The package, its packages whose `__all__` has names, and the modules that these list."""
+    """Yield the package, its subpackages with names in `__all__`, and the modules that these list."""
     top = import_module(package)
     inner = (import_module(entry.name) for entry in walk_packages(top.__path__, package + ".") if entry.ispkg)
     found = [top, *(module for module in inner if getattr(module, "__all__", ()))]
@@ -56,7 +56,7 @@ def modules(package: str) -> Iterator[ModuleType]:
 
 
 def homes(pages: dict[str, ModuleType]) -> dict[tuple[str, int], str]:
-    """(Name, identity) of every exported object -> the innermost module that exports it."""
+    """Map (name, identity) of every exported object to the innermost module that exports it."""
     found: dict[tuple[str, int], str] = {}
     for module in sorted(pages, key=lambda name: name.count(".")):
         found |= {(name, id(getattr(pages[module], name))): module for name in names(pages[module])}
@@ -64,19 +64,19 @@ def homes(pages: dict[str, ModuleType]) -> dict[tuple[str, int], str]:
 
 
 def summary(thing: object) -> str:
-    """First line of a docstring; nothing for values, whose docstrings are those of their types."""
+    """Return the first line of a docstring; nothing for values, whose docstrings are those of their types."""
     documented = inspect.isclass(thing) or inspect.isroutine(thing) or inspect.ismodule(thing)
     return escaped((inspect.getdoc(thing) or "").partition("\n")[0]) if documented else ""
 
 
 def escaped(line: str) -> str:
-    """Stars and bars of formulas as themselves, outside code and bullets; in reStructuredText they would be markup."""
+    """Escape stars and bars of formulas, which would be markup in reStructuredText; skip code and bullets."""
     words = re.split(r"(^\s*\* |``.*?``|`[^`]*`)", line)
     return "".join(word if number % 2 else re.sub(r"([*|])", r"\\\1", word) for number, word in enumerate(words))
 
 
 def readable(lines: list[str]) -> list[str]:
-    """Docstrings as this project writes them, as reStructuredText: indented code and tables become literal blocks."""
+    """Convert this project's docstrings to reStructuredText: indented code and tables become literal blocks."""
     found: list[str] = []
     code = example = rows = False
     above = 0
@@ -98,7 +98,7 @@ def readable(lines: list[str]) -> list[str]:
 
 
 def rewrite(app: Any, what: str, name: str, thing: object, options: Any, lines: list[str]) -> None:
-    """Before napoleon: docstrings as `readable` gives them, and none that a value has of its type."""
+    """Apply `readable` to a docstring before napoleon reads it, and remove one that a value has from its type."""
     inherited = (thing.__doc__ or "").strip().partition("\n")[0]
     if what == "data" and lines and lines[0].strip() == inherited:
         lines.clear()
@@ -106,7 +106,7 @@ def rewrite(app: Any, what: str, name: str, thing: object, options: Any, lines: 
 
 
 def page(module: ModuleType, pages: dict[str, ModuleType], home: dict[tuple[str, int], str]) -> str:
-    """reStructuredText: what the module is, all its names with a line each, then what is at home in it."""
+    """Return reStructuredText: the module's docstring, a line for each name, then the objects documented here."""
     title = module.__name__
     lines, entries = [title, "=" * len(title), "", f".. automodule:: {title}", ""], []
     for name in names(module):
@@ -123,12 +123,12 @@ def page(module: ModuleType, pages: dict[str, ModuleType], home: dict[tuple[str,
     return "\n".join([*lines, "", *entries, ""])
 
 
-#: A space without width, at which a browser may break a line.
+#: A zero-width space, at which a browser may break a line.
 BREAK = "\u200b"
 
 
 def contents(pages: Iterable[str]) -> str:
-    """reStructuredText: a page that lists the others, whose names may break behind their dots."""
+    """Return reStructuredText of a page that lists the others; their names may break after a dot."""
     title = "Public names, by module"
     entries = [f"   {name.replace('.', '.' + BREAK)} <{name}>" for name in sorted(pages)]
     return "\n".join([title, "=" * len(title), "", ".. toctree::", "   :maxdepth: 1", "", *entries, ""])
@@ -136,13 +136,13 @@ def contents(pages: Iterable[str]) -> str:
 
 @cache
 def described() -> tuple[dict[str, ModuleType], dict[tuple[str, int], str]]:
-    """All public modules by name, and what `homes` says of them."""
+    """Return all public modules by name, and `homes` of them."""
     pages = {module.__name__: module for package in packages() for module in modules(package)}
     return pages, homes(pages)
 
 
 def write(app: Any) -> None:
-    """Writes the pages beside the sources, leaves those alone that say the same, and removes those of lost modules."""
+    """Write the pages beside the sources, except unchanged ones, and remove those of modules that no longer exist."""
     folder = Path(app.srcdir) / "reference" / "api"
     folder.mkdir(parents=True, exist_ok=True)
     pages, home = described()
@@ -156,7 +156,7 @@ def write(app: Any) -> None:
 
 
 def setup(app: Any) -> dict[str, Any]:
-    """Called by Sphinx."""
+    """Set up the extension; Sphinx calls this."""
     app.connect("builder-inited", write)
     app.connect("autodoc-process-docstring", rewrite, priority=400)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

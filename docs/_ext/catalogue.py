@@ -24,31 +24,31 @@ REPOSITORY = "https://github.com/graphbench-lightning/graphbench/blob/main"
 
 
 def cell(text: object) -> str:
-    """Text as one cell of a Markdown table."""
+    """Escape text for one cell of a Markdown table."""
     return str(text).replace("|", "\\|").replace("\n", " ").replace("<", "&lt;")
 
 
 def table(head: tuple[str, ...], rows: Rows) -> str:
-    """A Markdown table."""
+    """Return a Markdown table."""
     lines = [head, tuple("---" for _ in head), *rows]
     return "\n".join("| " + " | ".join(cell(word) for word in line) + " |" for line in lines)
 
 
 def entry(record: registry.Record) -> str:
-    """A registered name that leads to its description among the public names, where it has one."""
+    """Return a registered name as a link to its description among the public names, if it has one."""
     home = api.described()[1].get((record.name, id(registry.load(record.group, record.name))))
     return f"{{py:obj}}`~{home}.{record.name}`" if home else f"`{record.name}`"
 
 
 @cache
 def recipes() -> list[tuple[configurations.Configuration, configurations.Facts]]:
-    """Every configuration that is no overlay, with what is known of it."""
+    """Return every configuration except overlays, with its facts."""
     found = {name: several[0] for name, several in configurations.configurations().items()}
     return [(one, configurations.facts(one, found)) for one in found.values() if not one.is_overlay]
 
 
 def benchmarks(drawn: Collection[str] = ()) -> str:
-    """Every benchmark: a graph of it, what is predicted, what a recipe reaches, licence, whether it needs a network.
+    """Return a table of benchmarks: a graph, task, best expected score, licence, whether it needs a network.
 
     Args:
         drawn: names of those that have a picture.
@@ -75,7 +75,7 @@ def benchmarks(drawn: Collection[str] = ()) -> str:
 
 
 def best_scores() -> dict[str, str]:
-    """Benchmark -> the best score by its metric that a recipe for it expects, and which recipe that is."""
+    """Map each benchmark to the best score by its metric that a recipe expects, and the name of that recipe."""
     found: dict[str, tuple[float, str]] = {}
     for configuration, facts in recipes():
         spec = record.spec if (record := registry.benchmarks().get(facts.benchmark)) else None
@@ -91,7 +91,7 @@ def best_scores() -> dict[str, str]:
 
 
 def classes(group: registry.Group) -> str:
-    """Every class of a group, with the package that registers it."""
+    """Return a table of the classes of a group, with the package that registers each."""
     records = sorted(registry.records(group).items())
     return table(
         ("name", "description", "package"),
@@ -100,7 +100,7 @@ def classes(group: registry.Group) -> str:
 
 
 def architectures() -> str:
-    """Every architecture, and the benchmarks that there is a recipe for."""
+    """Return a table of architectures, and the benchmarks for which there is a recipe."""
     rows = []
     for name, record in sorted(registry.architectures().items()):
         found = sorted({facts.benchmark for _, facts in recipes() if facts.model == name and facts.benchmark})
@@ -110,7 +110,7 @@ def architectures() -> str:
 
 
 def tasks() -> str:
-    """The tasks of the core, which specifications name, and those that packages register."""
+    """Return a table of the core's tasks, which specifications name, and of those that packages register."""
     rows = [
         (f"`{name}`", (task.__doc__ or "").partition("\n")[0], ", ".join(task.losses), "`graphbench-lightning`")
         for name, task in TASKS.items()
@@ -121,7 +121,7 @@ def tasks() -> str:
 
 
 def score(expected: Expected) -> str:
-    """The score that a run should reach, by whose word; a dash where nothing is expected."""
+    """Return the score that a run should reach, with its source; a dash if nothing is expected."""
     if expected.value is None:
         return "-"
     spread = f" ± {expected.sd:g}" if expected.sd is not None else ""
@@ -129,7 +129,7 @@ def score(expected: Expected) -> str:
 
 
 def configuration_tables() -> str:
-    """A section for each benchmark: its recipes, with the score to expect; settings without data come last."""
+    """Return a section per benchmark: its recipes with the expected score; settings without data come last."""
     sections = []
     for benchmark in sorted({facts.benchmark for _, facts in recipes()}, key=lambda name: (not name, name)):
         rows = [
@@ -143,7 +143,7 @@ def configuration_tables() -> str:
 
 
 def source(configuration: configurations.Configuration) -> str:
-    """The name of a configuration, which leads to its file."""
+    """Return the name of a configuration as a link to its file."""
     if not configuration.path.is_relative_to(zoo.ROOT):
         return f"`{configuration.name}`"
     return f"[`{configuration.name}`]({REPOSITORY}/{configuration.path.relative_to(zoo.ROOT).as_posix()})"
@@ -170,7 +170,7 @@ PAGES: dict[str, tuple[str, str, Any]] = {
     "tasks": ("Tasks", "A benchmark names one; it gives a model its head, loss and metrics.", tasks),
     "configurations": (
         "Configurations",
-        "`graphbench fit --config NAME` trains one, `graphbench config NAME` prints it. One table per benchmark.",
+        "`graphbench fit --config NAME` trains one, `graphbench config NAME` prints it. Each benchmark has a table.",
         configuration_tables,
     ),
     "zoo": (
@@ -190,14 +190,14 @@ PAGES: dict[str, tuple[str, str, Any]] = {
         "Speed",
         "`make speed` measures these rows again; `python speed/compare.py BEFORE.json NOW.json` shows what got slower. "
         "Both sides of a row alternate on one machine. A ratio is the median over rounds of the contender's seconds "
-        "over the other's: below 1 the contender is faster. Seconds are medians and apply only to that machine.",
+        "divided by the other's: below 1 the contender is faster. Seconds are medians and apply only to that machine.",
         partial(speed_tables.page, table),
     ),
 }
 
 
 def write(app: Any) -> None:
-    """Writes the pages beside the sources; a page that says the same is left alone."""
+    """Write the pages beside the sources, except unchanged ones."""
     folder = Path(app.srcdir) / "reference" / "catalogue"
     folder.mkdir(parents=True, exist_ok=True)
     groups = {group: (group.capitalize(), ABOVE.get(group, ""), partial(classes, group)) for group in registry.GROUPS}
@@ -208,7 +208,7 @@ def write(app: Any) -> None:
 
 
 def draw(app: Any) -> None:
-    """Draws pictures that are missing, which a clean copy of the sources has none of."""
+    """Draw the pictures if any is missing; a fresh clone has none."""
     folder = Path(app.srcdir) / "reference" / "catalogue" / "pictures"
     if all((folder / f"{name}.png").is_file() for name in thumbnails.names()):
         return
@@ -218,13 +218,13 @@ def draw(app: Any) -> None:
 
 
 def without_source(app: Any, name: str, template: str, context: dict[str, Any], tree: Any) -> None:
-    """Offers no link to edit a page that is written when the site is built."""
+    """Remove the edit link from pages that are written when the site is built."""
     if name.startswith(("reference/catalogue/", "reference/api/")):
         context["page_source_suffix"] = ""
 
 
 def setup(app: Any) -> dict[str, Any]:
-    """Called by Sphinx."""
+    """Set up the extension; Sphinx calls this."""
     app.connect("html-page-context", without_source)
     app.connect("builder-inited", draw)
     app.connect("builder-inited", write)

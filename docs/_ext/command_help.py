@@ -1,4 +1,4 @@
-"""The help of every command, as a page: what `graphbench COMMAND --help` prints where the site is built."""
+"""Page with the help of every command, as `graphbench COMMAND --help` prints it where the site is built."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def help_of(command: str) -> str:
 
 
 def page() -> str:
-    """Return a section per command: what it does, and its options."""
+    """Return a section per command: its summary and its options."""
     sections = [
         f"## {name}\n\n{summary[0].upper()}{summary[1:]}.\n\n```text\n{help_of(name)}\n```"
         for name, (_, summary) in COMMANDS.items()

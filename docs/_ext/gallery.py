@@ -1,4 +1,4 @@
-"""Write the pictures of the gallery of tutorials, out of the notebooks that `make docs` executed: `make gallery`."""
+"""Write the pictures of the tutorials' gallery, from the notebooks that `make docs` executed: `make gallery`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WIDTH = 480  # pixels; a card is at most half as wide
 
 
 def first_picture(notebook: Path) -> Image.Image | None:
-    """Return the first figure among the outputs of a notebook; None where it draws none."""
+    """Return the first figure among the outputs of a notebook; None if it draws none."""
     for cell in json.loads(notebook.read_text(encoding="utf-8"))["cells"]:
         for output in cell.get("outputs", ()):
             if content := output.get("data", {}).get("image/png"):

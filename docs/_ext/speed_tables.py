@@ -1,4 +1,4 @@
-"""The page on speed: one quiet run of `make speed`, as it is kept in `speed/results/`."""
+"""The page on speed: runs of `make speed` on a quiet machine, as stored in `speed/results/`."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import Any
 import graphbench
 
 RESULTS = Path(graphbench.__file__).parents[1] / "speed" / "results"
-#: Script -> what its rows hold against what.
+#: Script -> what its rows compare.
 ABOUT = {
-    "gps_throughput": "Training steps of GPS against stacks of PyG's `GPSConv` and of GraphGPS's layer; batches by "
-    "size are their best arrangement.",
+    "gps_throughput": "Training steps of GPS against stacks of PyG's `GPSConv` and of GraphGPS's layer; batches sorted "
+    "by size suit these stacks best.",
     "architectures": "Training steps on molecules against the same mathematics in plain PyG and torch, same weights.",
     "kernels": "Kernels against the plain forms of the same operations: whole training steps, then each separately.",
     "nested": "An encoder over graphs of different sizes against `nn.TransformerEncoder` with padding and a mask, with "
     "nested tensors, and against jagged tensors, same weights.",
     "dropout": "Dropout, forward and backward, against torch's.",
-    "large_graph": "Epochs on one generated graph of a tenth of ogbn-arxiv's size against the loop of PyG's examples.",
+    "large_graph": "Epochs on one generated graph, a tenth as large as ogbn-arxiv, against the loop of PyG's examples.",
     "data_path": "Seconds until the loader has a batch, against PyG's loader and that of Hugging Face's `datasets`.",
     "encodings": "Positional encodings of whole tables of graphs against PyG, SciPy and NumPy.",
     "sparse_flow": "Sparse-flow attention, forward and backward, against softmax attention and 20 steps of the paper's "
@@ -30,23 +30,23 @@ ABOUT = {
     "scaling": "The same work on each of two processes; 1 would be a second process that costs nothing. Then GPS and "
     "the stack of PyG's `GPSConv`, both on two processes.",
     "start_up": "Commands, and the first training step of the quickstart, against importing torch, Lightning and PyG.",
-    "growth": "A training step over one of half the size: 2 is linear growth, 4 quadratic.",
-    "roofline": "A training step over the minimum time of its operations at the machine's arithmetic and memory rates "
-    "(`speed/roofline.py`).",
-    "limit": "A training step over its bare matrix products; 1 would mean that it does nothing else.",
+    "growth": "A training step relative to one of half the size: 2 is linear growth, 4 quadratic.",
+    "roofline": "A training step relative to the minimum time of its operations at the machine's arithmetic and memory "
+    "rates (`speed/roofline.py`).",
+    "limit": "A training step relative to its bare matrix products; 1 would mean that it does nothing else.",
 }
-#: Scripts whose rows say how far from an ideal, not how far from a peer.
+#: Scripts whose rows compare with an ideal, not with a peer.
 IDEALS = ("limit", "roofline", "scaling", "allocator", "growth", "start_up")
 
 
 def row_of(row: dict[str, Any]) -> tuple[str, ...]:
-    """A comparison as cells of a table."""
+    """Return a comparison as cells of a table."""
     spread = f"{row['seconds']:.3g} ({row['low']:.3g} to {row['high']:.3g})"
     return row["case"], row["contender"], row["against"], spread, f"{row['ratio']:.2f}"
 
 
 def lost(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Comparisons with a peer that is faster by more than one part in twenty, the worst first."""
+    """Return comparisons with ratios above 1.05, in which a peer is faster, the worst first."""
     of_peers = [row for row in rows if row["script"] not in IDEALS or row["against"].startswith("PyG")]
     of_peers = [row for row in of_peers if not row["against"].startswith("ours")]
     ours = [row for row in of_peers if row["contender"] not in ("composed flow", "plain flow", "sparse_flow", "T=20")]
@@ -54,7 +54,7 @@ def lost(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def page(table: Any) -> str:
-    """Markdown of the page after its introduction.
+    """Return Markdown of the page after its introduction.
 
     Args:
         table: `(head, rows) -> Markdown`.
@@ -75,7 +75,7 @@ def page(table: Any) -> str:
 
 
 def growth(table: Any) -> Iterator[str]:
-    """Markdown of the curves that `speed/growth.py --json` kept, a row each.
+    """Yield Markdown of the curves stored by `speed/growth.py --json`, a row each.
 
     Args:
         table: `(head, rows) -> Markdown`.
@@ -86,7 +86,7 @@ def growth(table: Any) -> Iterator[str]:
         told = ", ".join(f"{key} {value}" for key, value in content["provenance"].items() if value)
         about = (
             "`python speed/growth.py`: exponents with which a training step of every architecture grows if one "
-            "quantity is doubled, beside those that the formula in its docstring allows."
+            "quantity is doubled, and those that the formula in its docstring allows."
         )
         rows = [
             (

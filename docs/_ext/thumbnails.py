@@ -1,4 +1,4 @@
-"""A small picture of one graph of each benchmark that is generated in a moment, drawn when the site is built."""
+"""Small pictures of one graph of each benchmark that can be generated quickly, drawn when the site is built."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from graphbench import registry
 from graphbench.contracts import GraphBatch
 from graphbench.diagnostics.figures.graphs import PlainDrawing
 
-#: Benchmark -> options with which it is generated in a moment.
+#: Benchmark -> options with which it is generated quickly.
 FEW: dict[str, dict[str, Any]] = {
     "CLUSTER": {"sizes": (1, 1, 1)},
     "CSL": {},
@@ -31,19 +31,19 @@ FEW: dict[str, dict[str, Any]] = {
     "Solids": {"sizes": (36, 36, 36), "num_points": 512},
     "TSP": {"sizes": (1, 1, 1), "num_nodes": (30, 30)},
 }
-#: Lines in a picture; of a denser graph some are left out, which would else be one grey disc.
+#: Maximum number of lines in a picture; a denser graph, which would become a grey disc, is drawn without some of them.
 _MAX_LINES = 200
 _COLOURS = mpl.colormaps["viridis"]
 
 
 def names() -> list[str]:
-    """Benchmarks that have a picture."""
+    """Return the benchmarks that have a picture."""
     return sorted([*FEW, "NCI"])
 
 
 def pictures() -> dict[str, bytes]:
-    """Benchmark -> PNG of its first training graph."""
-    logging.getLogger("graphbench").setLevel(logging.WARNING)  # the build is quiet but for what is wrong
+    """Map each benchmark to a PNG of its first training graph."""
+    logging.getLogger("graphbench").setLevel(logging.WARNING)  # the build shows only what is wrong
     found = {"NCI": _molecule()}
     with tempfile.TemporaryDirectory() as folder:
         for name, options in FEW.items():
@@ -56,7 +56,7 @@ def pictures() -> dict[str, bytes]:
 
 
 def _molecule() -> bytes:
-    """The first molecule of the file that NCI reads and that has room in a small picture."""
+    """Draw the first molecule of NCI's file that fits into a small picture."""
     lines = (Path(RDConfig.RDDataDir) / "NCI" / "first_5K.smi").read_text(encoding="utf-8").splitlines()
     smiles = (line.split()[0] for line in lines)
     read = (Chem.MolFromSmiles(one) for one in smiles if 20 <= len(one) <= 30)
@@ -66,7 +66,7 @@ def _molecule() -> bytes:
 
 
 def _graph(batch: GraphBatch) -> bytes:
-    """Nodes in the colours of their class, their first feature or their height."""
+    """Draw nodes in the colours of their class, their first feature or their height."""
     places = batch.pos if "pos" in batch else None
     if not batch.edge_index.shape[1]:
         assert places is not None
@@ -81,7 +81,7 @@ def _graph(batch: GraphBatch) -> bytes:
 
 
 def _values(batch: GraphBatch, places: torch.Tensor | None) -> np.ndarray:
-    """A number for each node."""
+    """Return a number for each node."""
     for column in (batch.get("y"), batch.get("x"), batch.get("x_dense") if places is None else None, places):
         if column is not None and len(column) == batch.num_nodes and column.numel():
             return column.reshape(len(column), -1)[:, -1 if column is places else 0].double().numpy()
@@ -94,7 +94,7 @@ def _painted(values: np.ndarray) -> list[tuple[float, float, float]]:
 
 
 def _image(batch: GraphBatch) -> bytes:
-    """A sequence that is an image row by row."""
+    """Draw a sequence that is an image row by row."""
     values = next(batch[name] for name in ("x", "x_dense") if name in batch and batch[name].numel())
     side = round(batch.num_nodes**0.5)
     figure, axes = _panel()

@@ -1,4 +1,4 @@
-"""The model zoo of the site: every training on record, with its score, length, size and speed, out of the records."""
+"""The site's model zoo: every recorded training, with its score, length, size and speed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def page(table: Callable[[tuple[str, ...], Iterable[tuple[str, ...]]], str]) -> 
 
 
 def rows(records: Sequence[Record]) -> list[tuple[str, ...]]:
-    """Return a row for runs that differ in their seed alone, and none for what is no training of a recipe."""
+    """Return one row for runs that differ only in their seed; omit records that are not trainings of a recipe."""
     groups: dict[tuple[object, ...], list[Record]] = {}
     for one in records:
         if one.recipe and one.test is not None and one.steps:

@@ -297,7 +297,7 @@ def distances() -> np.ndarray:
 
 
 def counting(hops: int) -> float:
-    """Return the test MAE of predictions that are exact up to a number of hops, and the median of the others beyond."""
+    """Return the test MAE of predictions that are exact up to `hops`, and beyond it the median of the other targets."""
     further = distances()[distances() > hops]
     return float(np.abs(further - np.median(further)).sum() / len(distances())) if len(further) else 0.0
 
