@@ -1,4 +1,4 @@
-"""Small random graphs, dropout that repeats, and the parameters of shipped configurations."""
+"""Small random graphs, repeatable dropout, and the parameters of shipped configurations."""
 
 from __future__ import annotations
 
@@ -59,18 +59,18 @@ def mask(shape: Sequence[int], p: float) -> Tensor:
 
 @pytest.fixture
 def fixed_dropout(monkeypatch) -> Iterator[Callable[[Tensor, float], Tensor]]:
-    """Dropout by masks that depend on the shape alone, for all calls of torch's."""
+    """Replace torch's dropout with masks that depend only on the shape."""
 
     def dropped(x: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
         return x * mask(x.shape, p) if training and p else x
 
     monkeypatch.setattr(torch.nn.functional, "dropout", dropped)
-    with computed_by("torch"):  # kernels draw numbers of their own
+    with computed_by("torch"):  # kernels draw their own numbers
         yield dropped
 
 
 class Recipe(NamedTuple):
-    """A shipped configuration, the data it is for, and the parameters of its architecture and head."""
+    """A shipped configuration, its data, and the parameters of its architecture and head."""
 
     config: dict[str, Any]
     spec: BenchmarkSpec
@@ -84,7 +84,7 @@ class Recipe(NamedTuple):
 
 
 def instantiate(value: Any) -> Any:
-    """Objects for every `class_path` in a configuration."""
+    """Create the object of every `class_path` in a configuration."""
     if isinstance(value, list):
         return [instantiate(item) for item in value]
     if isinstance(value, dict) and "class_path" in value:

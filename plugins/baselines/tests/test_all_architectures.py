@@ -310,7 +310,7 @@ class TestSATWithReAttention(ArchitectureContract):
 
 
 class TestSequoia(ArchitectureContract):
-    """Edges with categories: clusters learn from the penalty alone, which this contract's loss leaves out."""
+    """Edges with categories: clusters learn only from the penalty, which this contract's loss omits."""
 
     architecture = Sequoia
     without_gradient = ("before.*", "logits.*", "among.local.edge_norm.*")

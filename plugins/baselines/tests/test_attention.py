@@ -20,7 +20,7 @@ SMALL = {"hidden_dim": 16, "num_layers": 3, "num_heads": 4, "fusion": True, "re_
 
 @pytest.fixture
 def ragged(monkeypatch):
-    """Rows of graphs of 4, 1, 9 and 2 nodes, and the layout that cuts them into blocks."""
+    """Rows of graphs of 4, 1, 9 and 2 nodes, and the layout that splits them into blocks."""
     monkeypatch.setattr(size_blocks, "BLOCK_COST", 0)
     sizes = torch.tensor([4, 1, 9, 2])
     ptr = torch.cat([torch.zeros(1, dtype=torch.long), sizes.cumsum(0)])
@@ -108,7 +108,7 @@ def test_re_attention_is_normalised_over_real_pairs():
 
 
 def test_gate_fusion_agrees_with_numpy():
-    """Softmax over depths of one logit per token, by NumPy from the saved weights alone."""
+    """Softmax over depths of one logit per token, by NumPy, from only the saved weights."""
     torch.manual_seed(0)
     fusion = GateFusion(5).double()
     states = torch.randn(3, 4, 5, dtype=torch.float64)
@@ -130,7 +130,7 @@ def test_every_parameter_of_fusion_learns(architecture, spec, graphs):
 
 @pytest.mark.parametrize("architecture", [Graphormer, SAT])
 def test_weights_with_the_bias_of_older_gates_still_load(architecture, spec, graphs):
-    """The bias that they hold changes nothing: it is dropped, every other name is demanded as before."""
+    """The bias that they contain has no effect: it is dropped, and every other name is still required."""
     torch.manual_seed(0)
     saved, fresh = architecture(spec, **SMALL).eval(), architecture(spec, **SMALL).eval()
     older = saved.state_dict() | {"fusion.gate.bias": torch.tensor([0.7])}

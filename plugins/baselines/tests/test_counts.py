@@ -23,7 +23,7 @@ DEEPER = {
     f"{name}-x{times}": [path, path.parent / "overlays" / f"{path.stem}-x{times}.yaml"]
     for name, (path,) in RECIPES.items()
     for times in (2, 4)
-    if not name.endswith("-fairseq")  # DeepGraph deepened the first code's model alone
+    if not name.endswith("-fairseq")  # DeepGraph deepened only the first code's model
 }
 
 
@@ -52,7 +52,7 @@ def count_with_head(model, num_layers, outputs):
 
 
 def instantiate(value):
-    """Objects for every `class_path` in a configuration."""
+    """Create the object of every `class_path` in a configuration."""
     if isinstance(value, list):
         return [instantiate(item) for item in value]
     if isinstance(value, dict) and "class_path" in value:
@@ -77,7 +77,7 @@ def test_released_graphormer_counts(data, size, num_layers, published):
 
 
 def test_deepest_graphormer_is_the_base_and_thirty_six_layers():
-    """48 layers of width 768 would take a while to draw."""
+    """Drawing 48 layers of width 768 would take a while."""
     model = Graphormer(SPECS["PCQM4M"], num_layers=1, version="fairseq", released=True, **BASE)
     assert count_with_head(model, 1, 1) + 47 * count(model.layers[0]) == 172_428_545
 
@@ -102,14 +102,14 @@ def test_sat_counts_on_cluster(times, published):
 
 @pytest.mark.parametrize(("times", "published"), [(1, 825_986), (2, 1_646_978), (4, 3_288_962)])
 def test_sat_counts_on_pattern(times, published):
-    """With two logits; the head of the platform has one for two classes."""
+    """The counts are with two logits; the platform's head has one for two classes."""
     encoders = [RandomWalkPE(7)]
     model = SAT(SPECS["PATTERN"], num_layers=6 * times, num_towers=1, positional_encoders=encoders)
     assert count_with_head(model, 2, 2) == published
 
 
 def merged(base, over):
-    """One configuration over another."""
+    """Merge one configuration over another."""
     if isinstance(base, dict) and isinstance(over, dict):
         return base | {name: merged(base.get(name), value) for name, value in over.items()}
     return over
@@ -123,7 +123,7 @@ def test_configurations_have_the_parameters_they_expect(name):
     spec, part = SPECS[config["data"]["class_path"]], config["model"]["architecture"]
     options = {name: instantiate(value) for name, value in part["init_args"].items()}
     missing = 0
-    if options["hidden_dim"] == 768:  # one layer stands for all, since they would take a while to draw
+    if options["hidden_dim"] == 768:  # one layer represents all, since drawing them would take a while
         missing, options["num_layers"] = options["num_layers"] - 1, 1
     model = getattr(graphbench_baselines, part["class_path"])(spec, **options)
     head = HeadConfig(**config["model"]["head"]).mlp(model.dim, spec.output_dim)

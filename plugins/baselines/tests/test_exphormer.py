@@ -27,7 +27,7 @@ def tables(spec, graphs):
 
 
 def attend(layer, nodes, virtual, interactions):
-    """One layer for one graph, interaction by interaction, and what becomes of the virtual nodes."""
+    """Run one layer on one graph, interaction by interaction; also return the new virtual nodes."""
     rows, width = torch.cat([nodes, virtual]), DIM // HEADS
     q, k, v = (rows @ weight.T for weight in layer.qkv_map.weight.chunk(3))
     out = torch.zeros_like(rows)
@@ -70,7 +70,7 @@ def test_exphormer_agrees_with_its_equations_graph_by_graph(tables):
 
 
 def test_virtual_nodes_carry_a_change_to_every_node(spec, graphs):
-    """Without an expander the nodes of a graph without edges see each other by way of the virtual node alone."""
+    """Without an expander the nodes of a graph without edges see each other only through the virtual node."""
     torch.manual_seed(0)
     for count, spreads in ((0, False), (1, True)):
         model = Exphormer(

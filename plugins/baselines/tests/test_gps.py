@@ -50,7 +50,7 @@ def count(module):
 
 
 def instantiate(value):
-    """Objects for every `class_path` in a configuration."""
+    """Create the object of every `class_path` in a configuration."""
     if isinstance(value, list):
         return [instantiate(item) for item in value]
     if isinstance(value, dict) and "class_path" in value:
@@ -293,7 +293,7 @@ def test_random_blocks_come_from_the_spans_of_the_plan(total, spans):
     for start, stop, wanted in spans:
         inside = (drawn >= start) & (drawn < stop)
         assert (inside.sum(-1) == wanted).all()
-        # Each of its blocks is chosen somewhere, and none twice in a row.
+        # Each of its blocks is chosen somewhere, and none twice in one row.
         assert set(drawn[inside].tolist()) == set(range(start, stop))
     assert all(len(set(row.tolist())) == RANDOM for row in drawn.flatten(0, 1))
     assert torch.equal(drawn[:, :40], random_blocks(torch.tensor([total]), 40, 4, RANDOM)[0])
@@ -301,7 +301,7 @@ def test_random_blocks_come_from_the_spans_of_the_plan(total, spans):
 
 
 def test_bigbird_memory_grows_linearly_with_the_nodes(bigbird):
-    """The largest tensor that one graph makes, against twice as many nodes."""
+    """The largest tensor of one graph, compared with that for twice as many nodes."""
 
     def largest(size):
         kept = []

@@ -30,7 +30,7 @@ def features(batch):
 
 @pytest.mark.parametrize(("num_orders", "num_buckets"), [(1, 1), (3, 1), (2, 3)])
 def test_nodes_are_read_by_degree_graph_by_graph(batch, num_orders, num_buckets):
-    """Each bucket of each graph is a sequence of its own; evaluation is the mean over the orders."""
+    """Each bucket of each graph is a separate sequence; evaluation is the mean over the orders."""
     branch, x = make(num_orders, num_buckets), features(batch)
     leaving = [int((batch.edge_index[0] == node).sum()) for node in range(len(x))]
     numbers = fixed_uniforms(batch.max_nodes, 2 * num_orders, seed=3)
@@ -108,7 +108,7 @@ def test_gradients_of_the_recurrence_are_those_of_differences():
 
 @pytest.mark.parametrize("length", LENGTHS)
 def test_programs_know_what_the_recurrence_returns(length):
-    """Of shapes in any order of memory: the backward pass flips them."""
+    """Any memory order is allowed: the backward pass flips tensors."""
     decay, inputs = numbers(2, length, 3), numbers(length, 2, 3, seed=1).transpose(0, 1)
     operation = torch.ops.graphbench_baselines.linear_recurrence.default
     checks = ("test_schema", "test_faketensor")
@@ -117,7 +117,7 @@ def test_programs_know_what_the_recurrence_returns(length):
 
 
 def test_long_sequences_with_strong_decay_stay_exact():
-    """Products of all decays are far below the smallest float32; no ratio of them is taken."""
+    """Products of all decays are far below the smallest float32, but no ratio of them is computed."""
     decay, inputs = numbers(1, 2000, 4, low=0.0, high=0.5), numbers(1, 2000, 4, seed=1)
     expected = one_by_one(decay, inputs)
     found = linear_recurrence(decay.float(), inputs.float()).double()

@@ -14,7 +14,7 @@ from graphbench_baselines.grit import signed_root
 
 DIM, HEADS, STEPS, P, WEIGHTS = 8, 2, 4, 0.4, 0.3
 
-#: Published counts; those of CLUSTER and Peptides-struct belong to other options than the released configurations.
+#: Published counts; those of CLUSTER and Peptides-struct are for options other than the released configurations.
 COUNTS = {
     "zinc": 473_473,
     "mnist": 102_138,
@@ -38,7 +38,7 @@ def test_published_counts(recipe, name):
 
 
 def batch_norm(x):
-    """With the statistics of the rows and weights as they are initialised."""
+    """Apply a batch norm with initial weights and the statistics of the rows."""
     return (x - x.mean(0)) / (x.var(0, unbiased=False) + 1e-5).sqrt()
 
 
@@ -112,7 +112,7 @@ def test_grit_agrees_with_its_equations_pair_by_pair(sample, graphs):
 
 
 def test_dropout_stands_where_the_released_code_has_it(spec, graphs, monkeypatch):
-    """On weights; on what the heads return, before degrees and O; on pairs, before O_e; inside the network."""
+    """On weights; on the output of the heads, before degrees and O; on pairs, before O_e; inside the network."""
     places = []
 
     def seen(x, p=0.5, training=True, inplace=False):

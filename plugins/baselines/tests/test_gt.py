@@ -173,7 +173,7 @@ def test_gt_heads_must_divide_the_width(spec):
 
 
 def test_full_attention_is_that_of_complete_graphs(graphs):
-    """Edges and their features play no part; every other node of the graph does."""
+    """Edges and their features have no effect; every other node of the graph has one."""
     torch.manual_seed(0)
     spec = BenchmarkSpec("Tiny", "graph-regression", Features((7, 3), dense=2), Features(), "MAE", False, "L1")
     sparse = GT(spec, hidden_dim=8, num_layers=2, num_heads=2).double().eval()
@@ -211,7 +211,7 @@ def test_attention_without_edge_vectors_agrees_with_its_equation(batch):
     [("zinc", 588_929, 0), ("cluster", 524_026, 0), ("pattern", 522_982, 20 + 1)],
 )
 def test_counts_of_the_first_paper(recipe, name, published, differs):
-    """Over edges and over all pairs alike; two logits on PATTERN, where this platform has one for two classes."""
+    """For edges and for all pairs; PATTERN has two logits there, this platform one for two classes."""
     found = recipe(f"gt/{name}")
     expected = found.config["expected"]
     assert expected["parameters"] == found.parameters

@@ -34,7 +34,7 @@ def assert_close(found, expected):
 
 
 def unlike_fresh(module):
-    """In float64 and evaluation, no bias 0 and no statistics of a batch norm 0 and 1."""
+    """Return the module in float64 and evaluation mode, with nonzero biases and batch statistics unlike 0 and 1."""
     torch.manual_seed(0)
     for parameter in module.parameters():
         if parameter.dim() < 2:
@@ -48,7 +48,7 @@ def unlike_fresh(module):
 
 @pytest.fixture
 def prepared(spec, graphs):
-    """Make a model and a batch with its walks, nodes and edges of random vectors."""
+    """Create a model and a batch with its walks; nodes and edges have random vectors."""
 
     def make(**options):
         model = unlike_fresh(NeuralWalker(spec, **SMALL | options))
@@ -218,7 +218,7 @@ def test_other_sequence_layers_are_as_large(recipe, variant):
     assert found.config["expected"]["variants"][variant]["parameters"] == found.parameters
 
 
-#: Parameters of the authors' code with each of their configurations, and what differs here, in numbers of parameters.
+#: Parameters of the authors' code with each of their configurations, and differences here, in numbers of parameters.
 RELEASED = {
     "zinc": (502_004, (28 - 21) * 80),
     "mnist": (474_813, 2 * 80),

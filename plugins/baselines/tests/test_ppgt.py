@@ -133,7 +133,7 @@ def test_ppgt_agrees_with_its_equations_pair_by_pair(spec, graphs):
 
 
 def test_a_graph_leaves_out_its_branch_as_a_whole(spec, graphs):
-    """With the branch left out everywhere, nodes are their encodings; else whole graphs are, and keep their mean."""
+    """Training drops the branch of whole graphs and keeps its mean; evaluation drops none."""
     torch.manual_seed(0)
     model = PPGT(spec, DIM, 1, HEADS, STEPS, attention_dropout=0.0, drop_path=0.5).train()
     batch = encode(GraphTable.from_graphs(graphs), model.required_encodings()).batch(range(len(graphs)))

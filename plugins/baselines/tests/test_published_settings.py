@@ -59,7 +59,7 @@ def test_tables_of_node_types_start_standard_normal(recipe, name):
 
 @pytest.mark.parametrize(("name", "types"), [("pattern", 3), ("cluster", 7)])
 def test_map_of_node_types_of_sat_is_the_published_one(recipe, name, types):
-    """On the block models SAT has `torch.nn.Linear` without bias on one-hot types: uniform within 1 / sqrt(types)."""
+    """On the block models SAT uses `torch.nn.Linear` without bias on one-hot types: uniform within 1 / sqrt(types)."""
     linear = node_features(recipe(f"sat/{name}")).linear
     assert linear.bias is None
     assert linear.in_features == types
@@ -68,7 +68,7 @@ def test_map_of_node_types_of_sat_is_the_published_one(recipe, name, types):
 
 
 def node_features(found):
-    """Draw the encoder of node features of a recipe's model anew."""
+    """Draw a new encoder of node features for a recipe's model."""
     torch.manual_seed(0)
     model = getattr(graphbench_baselines, found.config["model"]["architecture"]["class_path"])
     options = found.options | {"num_layers": 1, "positional_encoders": None}

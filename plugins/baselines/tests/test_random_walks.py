@@ -1,4 +1,4 @@
-"""Walks against the chain that they are drawn from, and their encodings against loops."""
+"""Walks against the Markov chain that they are drawn from, and their encodings against loops."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import torch
 
 from graphbench_baselines.random_walks import sample_walks, walk_seeds, window_encodings
 
-#: A square with a diagonal and a tail, node 5 alone; both directions of every edge.
+#: A square with a diagonal and a tail, and the isolated node 5; both directions of every edge.
 PAIRS = [(0, 1), (1, 2), (2, 3), (3, 0), (0, 2), (3, 4)]
 SQUARE = torch.tensor([*PAIRS, *(pair[::-1] for pair in PAIRS)]).t()
 NODES = 6
-#: A loop at 1, two edges 0 -> 1, one way back, a way out to 3, which no edge leaves.
+#: A loop at 1, two edges 0 -> 1, one way back, an edge to 3, which has no outgoing edge.
 ODD = torch.tensor([[0, 0, 1, 1, 1, 2, 2], [1, 1, 1, 0, 2, 1, 3]])
 
 
@@ -29,7 +29,7 @@ def draw(edge_index, num_nodes, count=1, length=9, rate=1.0, seed=0):
 
 
 def next_edges(edges, came, node):
-    """Edges that a walk may take, by the definition: all that leave, but those back unless there are no others."""
+    """Return the edges that a walk may take, by definition: all outgoing ones, those back only without others."""
     leaving = [number for number, (source, _) in enumerate(edges) if source == node]
     if came is None:
         return leaving
@@ -38,7 +38,7 @@ def next_edges(edges, came, node):
 
 
 def frequencies(edge_index, num_nodes, start, steps):
-    """Probability of each edge at each step `[steps, E]`, by the chain over edges; 0 where the walk has ended."""
+    """Return the probability of each edge at each step `[steps, E]`, from the chain over edges; 0 after its end."""
     edges = edge_index.t().tolist()
     state, result = {(None, start): 1.0}, []
     for _ in range(steps):

@@ -15,9 +15,9 @@ from graphbench_baselines import SAN, TransformerLapPE
 
 DIM, HEADS, GAMMA, K = 8, 2, 0.3, 4
 
-#: Published counts, exact or in thousands, and by how much this platform's differ: PATTERN and CLUSTER share a row for
-#: edges where the sparse model of the authors carries an unused one; two classes are one logit; OGB's chirality table
-#: has grown by a row.
+#: Published counts, exact or in thousands, and the differences of this platform's: PATTERN and CLUSTER share a row for
+#: edges, for which the authors' sparse model has an unused one; two classes have one logit; OGB's chirality table has
+#: grown by a row.
 COUNTS = {
     "zinc": (508_577, 0),
     "cluster": (519_186, 0),
@@ -110,7 +110,7 @@ def test_san_agrees_with_its_equations_pair_by_pair(spec, graphs, batch, options
 
 
 def test_pairs_without_an_edge_carry_a_change(spec, graphs):
-    """A graph of three nodes without edges: only added pairs let one node know of another."""
+    """A graph of three nodes without edges: only added pairs connect its nodes."""
     for full in (False, True):
         model = make(spec, gamma=GAMMA, full=full)
         batch = GraphTable.from_graphs(graphs).batch([5])
@@ -184,7 +184,7 @@ def test_positions_are_sums_over_the_eigenpairs_of_the_graph(positions, graphs, 
                 tokens = transform(layer, tokens)
             expected.append(tokens.sum(0))
     torch.testing.assert_close(encoder(batch), torch.stack(expected), atol=1e-9, rtol=1e-9)
-    with torch.no_grad():  # where PyTorch has another kernel
+    with torch.no_grad():  # for which PyTorch has a different kernel
         torch.testing.assert_close(encoder(batch), torch.stack(expected), atol=1e-9, rtol=1e-9)
 
 

@@ -120,7 +120,7 @@ def test_layer_agrees_with_its_equations(spec, graphs):
     y = layer.attention_norm(x + around.damping * mixed)
     torch.testing.assert_close(model(batch).node, layer.ffn_norm(y + layer.feed_forward(y)))
     attention = SAT(spec, hidden_dim=DIM, num_heads=2, num_layers=1, dropout=0.5).train().layers[0].attention
-    assert not torch.equal(*(attention(x, around.layout, structure=structure) for _ in range(2)))  # weights drop, too
+    assert not torch.equal(*(attention(x, around.layout, structure=structure) for _ in range(2)))  # drops weights
 
 
 def test_structure_steers_attention_and_edges_reach_it(spec, graphs):

@@ -27,7 +27,7 @@ LAPLACIAN = {
 
 @pytest.fixture
 def dense_spec():
-    """Edges with numbers alone, as superpixels have them."""
+    """Edges with only dense features, as in superpixels."""
     return BenchmarkSpec("Dense", "graph-regression", Features(dense=2), Features(dense=2), "MAE", False, "L1")
 
 
@@ -75,7 +75,7 @@ def gps(layer, x, edges, vectors, cluster=None):
 
 
 def test_sequoia_agrees_with_its_equations_graph_by_graph(spec, graphs):
-    """Everything but the norms, in float64 and evaluation, for graphs of one node and without edges too."""
+    """Everything except the norms, in float64 and evaluation, also for graphs of one node and without edges."""
     torch.manual_seed(0)
     options = {"hidden_dim": DIM, "num_heads": HEADS, "num_clusters": CLUSTERS, "norm": "none"}
     model = Sequoia(spec, **options, positional_encoders=[RandomWalkPE(4)]).double().eval()
@@ -162,7 +162,7 @@ def test_edges_between_clusters_are_means_of_dense_products(graphs):
 
 
 def test_sizes_that_follow_from_weights_need_not_be_read(monkeypatch, spec, batch, dense_spec, dense_batch):
-    """As on a card and in a compiled program: the same outputs and gradients in float64, through all batch norms."""
+    """As on a GPU and in a compiled program: the same outputs and gradients in float64, through all batch norms."""
     torch.manual_seed(0)
     for specification, graphs in ((spec, batch), (dense_spec, dense_batch)):
         options = {"hidden_dim": DIM, "num_heads": HEADS, "num_clusters": CLUSTERS, "attention_dropout": 0.0}
@@ -262,7 +262,7 @@ def test_clusters_learn_from_dense_edges_and_from_the_link_loss(spec, batch, den
 
 
 def test_traces_show_attention_within_clusters(spec, batch):
-    """`sum_h A_h V_h` and the biases are the output of the layer, and no node attends to another cluster."""
+    """`sum_h A_h V_h` and the biases are the output of the layer, and no node attends to a different cluster."""
     torch.manual_seed(0)
     model = Sequoia(spec, hidden_dim=DIM, num_heads=HEADS, num_clusters=CLUSTERS).eval()
     with record(model) as traces:
@@ -297,7 +297,7 @@ def test_configurations_have_the_parameters_they_expect(recipe, name):
 
 
 def test_peptides_has_the_parameters_that_the_authors_log(recipe):
-    """346,206 there: two batch norms that nothing reads, one of the outputs, and one in the head instead of a bias."""
+    """The authors have 346,206: two unused batch norms, one of the outputs, and one in the head instead of a bias."""
     unused, head = 2 * 2 * 96 + 2 * 10, 2 * 96 - 96
     assert recipe("sequoia/peptides-func").parameters + unused + head == 346_206
 

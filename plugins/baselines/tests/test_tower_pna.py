@@ -19,7 +19,7 @@ ARRIVING = torch.tensor([2, 2, 0, 3, 3, 0, 0])
 
 @pytest.fixture(params=["numba", "torch", "apple"], autouse=True)
 def way(request, monkeypatch):
-    """Every test runs with the loops, with torch's operations, and with those that Apple's GPUs have."""
+    """Every test runs with the loops, with torch's operations, and with those available on Apple's GPUs."""
     if request.param == "apple":
         monkeypatch.setattr(devices, "_APPLE", {"cpu"})
     with computed_by("numba" if request.param == "numba" else "torch"):
@@ -47,10 +47,10 @@ def results(call, parameters, inputs):
 @pytest.mark.parametrize("towers", [1, 3, 4])
 @pytest.mark.parametrize("equal", [False, True])
 def test_outputs_and_gradients_are_those_of_pyg(edge_dim, towers, equal):
-    """Also where messages are equal, so that several of them are the largest and share its gradient.
+    """Also if messages are equal, so that several of them are the largest and share its gradient.
 
-    Weights are then multiples of 1/64, for which every sum is exact: on some processors a matrix product rounds its
-    last rows in another order than those before, and equal nodes would send messages that differ in their last bit.
+    Weights are then multiples of 1/64, for which every sum is exact: on some CPUs a matrix product rounds its last
+    rows in a different order than the others, and equal nodes would send messages that differ in their last bit.
     """
     ours, theirs = pair(edge_dim, towers)
     x = torch.randn(NODES, DIM, dtype=torch.float64)
@@ -69,7 +69,7 @@ def test_outputs_and_gradients_are_those_of_pyg(edge_dim, towers, equal):
 
 
 def test_float32_with_large_values_is_near_float64():
-    """Sums of what cancels lose no more than those of PyG."""
+    """Sums with cancellation lose no more than those of PyG."""
     ours, theirs = pair(EDGE_DIM, 3)
     x, edge = 1e4 * torch.randn(NODES, DIM, dtype=torch.float64), torch.randn(EDGES.shape[1], EDGE_DIM).double()
     exact = theirs(x, EDGES, edge).detach()
@@ -111,7 +111,7 @@ def test_what_is_no_number_is_the_largest():
     sent[6, 3] = torch.nan
     total, largest = reduced_messages(sent, None, EDGES, ARRIVING)
     hit = torch.zeros(NODES, DIM, dtype=torch.bool)
-    hit[4, 3] = True  # node 6 sends to node 4 alone
+    hit[4, 3] = True  # node 6 sends only to node 4
     assert torch.equal(total.isnan(), hit)
     assert torch.equal(largest.isnan(), hit)
 

@@ -1,9 +1,9 @@
-"""Compile all kernels in Triton for cards that are not here, and print what each takes: a line of JSON each.
+"""Compile all Triton kernels for GPUs that this machine need not have, and print their resources, a JSON line each.
 
     python plugins/kernels/tests/compiled_kernels.py
 
-Kernels are compiled as their modules launch them: the functions that launch are called with tensors of several sizes
-and types, and a stand-in notes arguments and options. The cubin says what the compiler made of them.
+Kernels are compiled as their modules launch them: the launching functions are called with tensors of several sizes and
+types, and a stand-in records arguments and options. The resources are read from the cubin.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ TYPES = {
 
 
 class Launch(NamedTuple):
-    """How a kernel is launched: its arguments by name, and options such as `num_warps`."""
+    """Launch of a kernel: its arguments by name, and options such as `num_warps`."""
 
     kernel: JITFunction
     arguments: dict[str, Any]
@@ -52,7 +52,7 @@ class Launch(NamedTuple):
 
     @property
     def signature(self) -> dict[str, str]:
-        """Argument -> its type as Triton writes it."""
+        """Return the type of each argument in Triton's notation."""
         numbers = {float: "fp32", int: "i32", bool: "i1"}
         found = {}
         for parameter in self.kernel.params:
@@ -65,12 +65,12 @@ class Launch(NamedTuple):
 
     @property
     def constants(self) -> dict[str, Any]:
-        """Arguments that a kernel is compiled for."""
+        """Return the arguments that a kernel is compiled for."""
         return {name: self.arguments[name] for name, kind in self.signature.items() if kind == "constexpr"}
 
     @property
     def attributes(self) -> dict[tuple[int], list[list[object]]]:
-        """Which arguments divide by 16, as Triton finds out at a launch; memory of torch begins at such places."""
+        """Mark the arguments that are divisible by 16, as Triton does at a launch; torch aligns its memory to that."""
         general = (p.is_constexpr or p.do_not_specialize for p in self.kernel.params)
         values = [None if skip else self.arguments[p.name] for p, skip in zip(self.kernel.params, general, strict=True)]
         even = [i for i, x in enumerate(values) if isinstance(x, torch.Tensor) or (type(x) is int and x % 16 == 0)]
@@ -78,30 +78,30 @@ class Launch(NamedTuple):
 
 
 class StandIn:
-    """Stands in the place of a kernel and notes its launches."""
+    """Stand-in for a kernel that records its launches."""
 
     def __init__(self, kernel: JITFunction, launches: list[Launch]) -> None:
         self.kernel, self.launches = kernel, launches
 
     def __getitem__(self, grid: object) -> Callable[..., None]:
-        """As a kernel gives what launches it on a grid."""
+        """Return the function that launches on a grid, as a kernel does."""
         return self.note
 
     def note(self, *values: Any, **named: Any) -> None:
-        """Note one launch."""
+        """Record one launch."""
         options = {name: value for name, value in named.items() if name not in self.kernel.arg_names}
         arguments = dict(zip(self.kernel.arg_names, values, strict=False)) | named
         self.launches.append(Launch(self.kernel, arguments, options))
 
 
 def replace_kernels(launches: list[Launch]) -> Iterator[str]:
-    """Let stand-ins take the places of all kernels, and give the names of these."""
+    """Replace all kernels with stand-ins, and yield the names of the kernels."""
     for found in pkgutil.walk_packages(graphbench_kernels.__path__, "graphbench_kernels."):
         if found.name.endswith("_triton"):
             module = importlib.import_module(found.name)
             functions = {name: x for name, x in vars(module).items() if isinstance(x, JITFunction)}
             called = {name for function in functions.values() for name in function.fn.__code__.co_names}
-            for name in functions.keys() - called:  # others are parts of these
+            for name in functions.keys() - called:  # the others are called by these
                 setattr(module, name, StandIn(functions[name], launches))
                 yield f"{found.name}.{name}"
 
@@ -157,7 +157,7 @@ def launch_messages() -> None:
 
 
 def compile_for(launch: Launch, capability: int) -> dict[str, object]:
-    """What a launch takes on cards of a compute capability; bytes of stack are those that registers are spilled to."""
+    """Return the resources of a launch for a compute capability; bytes of stack are those of spilled registers."""
     source = ASTSource(launch.kernel, launch.signature, launch.constants, launch.attributes)
     made = triton.compile(source, target=GPUTarget("cuda", capability, 32), options=launch.options)
     with tempfile.TemporaryDirectory() as folder:
@@ -178,7 +178,7 @@ def compile_for(launch: Launch, capability: int) -> dict[str, object]:
 
 
 def main() -> None:
-    """Print all kernels, then what every different launch of them takes."""
+    """Print all kernels, then the resources of every distinct launch."""
     launches: list[Launch] = []
     print(json.dumps(list(replace_kernels(launches))))
     launch_all()

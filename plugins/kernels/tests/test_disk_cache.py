@@ -1,4 +1,4 @@
-"""Compiled kernels on disk: of this source, processor and user alone, whole or not there; no room is no error."""
+"""Compiled kernels on disk: only of this source, CPU and user, complete or absent; a full disk is not an error."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def folder(tmp_path, monkeypatch):
 
 @pytest.fixture
 def kernel(folder, tmp_path, monkeypatch):
-    """Return what a new process would have: the module of a kernel, imported anew."""
+    """Return a function that imports the module of a kernel as a new process would."""
 
     def load(factor="2.0", source=SOURCE):
         file = tmp_path / "scale_numba.py"
@@ -60,7 +60,7 @@ def kernel(folder, tmp_path, monkeypatch):
 
 
 def value(kernel, dtype=np.float64):
-    """Return what a kernel makes of one, and whether it came from disk."""
+    """Return the result of a kernel for 1, and whether the kernel came from disk."""
     out = np.zeros(1)
     kernel(0, 1, np.ones(1, dtype), out)
     return float(out[0]), bool(kernel.stats.cache_hits)
@@ -91,7 +91,7 @@ def test_a_constant_from_another_module_counts(kernel, tmp_path, monkeypatch):
 
 
 def test_code_that_was_loaded_counts_and_not_the_file_alone(kernel, tmp_path):
-    """The file may be replaced between import and first call; then what was imported is kept under its own name."""
+    """The file may be replaced between import and first call; the imported code is then stored under its own name."""
     old = kernel("2.0")
     disk_cache._file_digest.cache_clear()
     (tmp_path / "scale_numba.py").write_text(SOURCE.format(factor="3.0"))
@@ -118,7 +118,7 @@ def test_no_room_is_one_warning_and_never_an_old_result(kernel, folder, monkeypa
 
 
 def test_a_limit_of_file_sizes_is_a_warning(kernel, folder, caplog):
-    """The kernel's write really fails, after a part of the file."""
+    """The write really fails, after a part of the file."""
     resource = pytest.importorskip("resource")
     before, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     scale = kernel()
@@ -185,7 +185,7 @@ def test_a_process_that_names_another_processor_compiles(kernel, folder, tmp_pat
 
 
 def canary(file):
-    """Make a folder's file one that would write another where it is unpickled."""
+    """Fail if a file is unpickled."""
     raise AssertionError(f"{file} was unpickled")
 
 

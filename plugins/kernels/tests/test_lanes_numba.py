@@ -29,12 +29,12 @@ DTYPES = [(np.float32, -126), (np.float64, -1022)]
 
 
 def compiled(function):
-    """Not kept on disk, unlike kernels."""
+    """Compile without a cache on disk, unlike kernels."""
     return njit(error_model="numpy", fastmath={"reassoc", "nsz", "contract"})(function)
 
 
 def applied(formula, x, count):
-    """`count` times LANES numbers, which a formula of LANES numbers returns; single ones stand in all lanes."""
+    """Return `count` times LANES numbers from a formula of LANES numbers; single results fill all lanes."""
 
     @intrinsic
     def instruction(typing_context, x, out):

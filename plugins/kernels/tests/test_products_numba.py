@@ -40,7 +40,7 @@ def test_products_are_those_of_matrices(dtype, rows, columns, count):
 
 
 def test_operands_and_results_are_parts_of_arrays():
-    """The left one turned over; all begin somewhere and have rows that lie apart."""
+    """The left one is transposed; all have offsets and strides."""
     left, right = draw(9, 13, dtype=np.float32, seed=2), draw(9, 40, dtype=np.float32, seed=3)
     out = np.zeros((8, 50), np.float32)
     call(left.ravel(), (13 + 2, 1, 13), right.ravel(), (40 + 5, 40), out.ravel(), (50 + 3, 50), (6, 2 * LANES, 7))
@@ -77,7 +77,7 @@ _PART = "from graphbench_kernels import cpu_kernel\n\n@cpu_kernel\ndef part(x):\
 
 @pytest.mark.slow
 def test_a_kernel_is_compiled_anew_when_a_function_beside_it_changes(tmp_path):
-    """What Numba keeps goes by the file of the kernel alone."""
+    """Numba's own cache depends only on the file of the kernel."""
     (tmp_path / "user_numba.py").write_text(_USER)
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "kept")}
     for added in (1, 1, 20):

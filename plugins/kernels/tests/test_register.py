@@ -1,4 +1,4 @@
-"""What is registered with torch: a kernel for each operation that is named, and nothing is imported before it runs."""
+"""Registrations with torch: a kernel for each named operation, and nothing is imported before it runs."""
 
 import importlib
 import subprocess

@@ -52,7 +52,7 @@ def test_a_new_enough_card_and_triton_are_needed(device, installed, capability, 
 
 
 def put_probe(monkeypatch, launch):
-    """A tiny kernel that is launched by `launch`, on a card that is new enough."""
+    """Replace the tiny kernel by one that `launch` launches, on a GPU that is new enough."""
     module = types.ModuleType("graphbench_kernels.probe_triton")
     module.launch = launch
     monkeypatch.setitem(sys.modules, module.__name__, module)
@@ -64,7 +64,7 @@ def no_compiler(device):
 
 @pytest.mark.parametrize(("launch", "said"), [(no_compiler, "C compiler"), (lambda device: False, "wrong numbers")])
 def test_a_kernel_that_cannot_be_launched_is_told_once_and_left_to_torch(launch, said, monkeypatch):
-    """A node without gcc, say, as many images are."""
+    """For example, a node without gcc, like many images."""
     calls = []
     monkeypatch.setattr(running, "find_spec", lambda name: object())
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
@@ -178,7 +178,7 @@ def _in_child(queue):
 @pytest.mark.usefixtures("two_threads")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_forked_process_has_threads_of_its_own():
-    """Those of this process, which have run, are not there after the fork, and waiting for them would never end."""
+    """Threads of this process, which have run, do not exist after the fork, and waiting for them would never end."""
     pytest.importorskip("numba")
     x, out = torch.arange(6.0), torch.zeros(6)
     run_in_threads(cpu_kernel(square), 6, MANY, x, out, 2.0)

@@ -1,6 +1,6 @@
-"""Every kernel in Triton, compiled as it is launched for cards that are not here: what it takes of them.
+"""Resources of every Triton kernel, compiled as it is launched, for GPUs that this machine need not have.
 
-That each computes what it should is tested beside its module, by Triton's interpreter where there is no card.
+Their results are tested next to each module, by Triton's interpreter if there is no GPU.
 """
 
 import json
@@ -11,7 +11,7 @@ import pytest
 from graphbench.testing import run_with_triton
 
 PROGRAM = Path(__file__).with_name("compiled_kernels.py")
-#: Types of kernels that are launched with others than float32 and float64.
+#: Types of kernels that are launched with types other than float32 and float64.
 KINDS = {
     "graphbench_kernels.probe_triton._fill": set(),
     "graphbench_kernels.nn.attention_triton._attend": {"*fp32", "*bf16", "*fp16"},
@@ -19,13 +19,13 @@ KINDS = {
     "graphbench_kernels.nn.attention_triton._key_gradients": {"*fp32", "*bf16", "*fp16"},
     "graphbench_kernels.nn.attention_triton._draw_factors": {"*fp32"},
 }
-#: Bytes of shared memory that every card gives a program without being asked for more.
+#: Bytes of shared memory that every GPU gives a program by default.
 MOST_SHARED = 48 * 1024
 
 
 @pytest.fixture(scope="module")
 def printed():
-    """Names of all kernels, and what each launch of them takes."""
+    """Return the names of all kernels, and the resources of each launch."""
     names, *launches = map(json.loads, run_with_triton(PROGRAM.read_text(), interpreted=False).splitlines())
     return names, launches
 

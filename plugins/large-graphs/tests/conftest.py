@@ -31,7 +31,7 @@ def in_float64(batch: GraphBatch) -> GraphBatch:
 
 @pytest.fixture
 def adjacency(batch) -> Tensor:
-    """Number of edges from j to i at `[i, j]`, of the whole batch."""
+    """Return the number of edges from j to i at `[i, j]`, for the whole batch."""
     dense = torch.zeros(batch.num_nodes, batch.num_nodes, dtype=torch.float64)
     dense.index_put_((batch.edge_index[1], batch.edge_index[0]), torch.ones(1, dtype=torch.float64), accumulate=True)
     return dense
@@ -53,7 +53,7 @@ def same_graph(batch) -> Tensor:
 
 @pytest.fixture
 def made() -> Callable[..., torch.nn.Module]:
-    """Function: a module in float64 and evaluation mode, every parameter and statistic of it at random."""
+    """Function: a module in float64 and evaluation mode, with random parameters and statistics."""
 
     def make(build: Callable[[], torch.nn.Module]) -> torch.nn.Module:
         torch.manual_seed(0)

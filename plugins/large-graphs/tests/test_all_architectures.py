@@ -1,4 +1,4 @@
-"""The contract for every model, each graph for itself to 1e-12, and memory linear in the nodes."""
+"""The contract for every model, independence of graphs to 1e-12, and memory linear in the nodes."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class TestTunedGNN(Exact):
     most_launches = 193
 
 
-#: Every option that changes what is computed, and how a model is built with it.
+#: Every option that changes the result, with a function that builds a model with it.
 VARIANTS = {
     "SGFormer, norms of single queries": partial(SGFormer, **HEADS, normalisation="node", aggregation="concatenate"),
     "Polynormer, no ReLU": partial(Polynormer, **HEADS, relu=False, beta=None, pre_norm=True, qk_shared=False),
@@ -115,7 +115,7 @@ VARIANTS = {
 
 @pytest.mark.parametrize("name", VARIANTS)
 def test_each_graph_stands_for_itself(name, made, spec, batch):
-    """Alone and beside others to 1e-12, with weights and statistics of norms at random."""
+    """Alone and with others to 1e-12, with random weights and statistics of norms."""
     model = made(lambda: VARIANTS[name](spec))
     together = model(batch).node
     table = tiny_table(spec, sizes=SIZES)
@@ -137,7 +137,7 @@ LINEAR = {
 
 
 class LargestTensor(TorchDispatchMode):
-    """Numbers in the largest tensor that any operation returns, forth and back."""
+    """Count the numbers in the largest tensor that any operation returns, forward and backward."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -147,7 +147,7 @@ class LargestTensor(TorchDispatchMode):
         out = func(*args, **(kwargs or {}))
         for leaf in tree_leaves(out):
             if isinstance(leaf, Tensor) and not leaf.is_sparse:
-                held = leaf.untyped_storage().nbytes() // leaf.element_size()  # a view holds no more than its base
+                held = leaf.untyped_storage().nbytes() // leaf.element_size()  # a view has no more than its base
                 self.numbers = max(self.numbers, min(leaf.numel(), held))
         return out
 
@@ -160,7 +160,7 @@ def largest_tensor(model, batch) -> int:
 
 @pytest.mark.parametrize("name", LINEAR)
 def test_no_tensor_of_a_training_step_grows_faster_than_the_nodes(name, spec, one_graph):
-    """20,000 nodes: a matrix of all pairs would hold 400 million numbers."""
+    """20,000 nodes: a matrix of all pairs would have 400 million numbers."""
     torch.manual_seed(0)
     model = LINEAR[name](spec).train()
     half, whole = (largest_tensor(model, one_graph(n)) for n in (10_000, 20_000))

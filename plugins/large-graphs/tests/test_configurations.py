@@ -1,4 +1,4 @@
-"""Parameters of the shipped configurations, on the published sizes of the data, and by formulas of the papers."""
+"""Parameters of the shipped configurations, for the published sizes of the data, and from formulas of the papers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def load(name):
 
 
 def published_spec(data):
-    """Of the data of a configuration: a benchmark's own, or features and classes of one large graph."""
+    """Return the description of a configuration's data: a benchmark's, or features and classes of one large graph."""
     if data["class_path"] != "Graphs":
         return getattr(benchmarks, data["class_path"]).spec
     dense, classes = DATA[data["init_args"]["source"]]
@@ -44,7 +44,7 @@ def published_spec(data):
 
 
 def count(config):
-    """Parameters of model and head, without memory for them."""
+    """Count the parameters of model and head without allocating them."""
     spec = published_spec(config["data"])
     part, head = config["model"]["architecture"], HeadConfig(**config["model"]["head"])
     with torch.device("meta"):
@@ -76,7 +76,7 @@ def test_sgformer_on_arxiv_has_the_parameters_of_the_released_model():
 
 
 def test_polynormer_on_roman_empire_has_the_parameters_of_the_released_model():
-    """Of the head for the first stage there is none here: it belongs to that run."""
+    """The head of the first stage is not included: it belongs to that run."""
     d = 512
     local = 2 * linear(d, d) + d * d + 2 * d + 2 * d + d  # two maps, GAT and its two vectors, norm, shares
     over_all = 3 * linear(d, d) + 2 * d + d  # gate, key and value, norm, shares
@@ -89,7 +89,7 @@ def test_gcnii_on_cora_has_the_parameters_of_the_released_model():
 
 
 def test_nagphormer_on_cora_has_the_parameters_of_the_released_model():
-    """But for one number that it carries without using it."""
+    """Except for one number that it has without using it."""
     d = 512
     layer = 2 * 2 * d + 4 * linear(d, d) + linear(d, 2 * d) + linear(2 * d, d)
     expected = linear(1433, d) + layer + 2 * d + linear(2 * d, 1) + linear(d, d // 2) + linear(d // 2, 7)
@@ -102,7 +102,7 @@ def test_nodeformer_on_cora_has_the_parameters_of_the_released_model():
 
 
 def test_settings_of_the_released_runs():
-    """Recipes that once differed from the papers' repositories: `run.sh` and the defaults of their options."""
+    """Recipes that once differed from the papers' repositories (`run.sh` and the defaults of their options)."""
     arxiv = load("advdifformer-arxiv")
     assert arxiv["data"]["init_args"] == {"source": "ogbn-arxiv"}, "citations go one way"
     assert arxiv["model"]["architecture"]["init_args"]["dropout"] == 0.0

@@ -15,7 +15,7 @@ DIM, HEADS = 8, 2
 
 
 def diffusion(layer, x, same_graph):
-    """Weights of all pairs, and values, head by head."""
+    """Return the weights of all pairs, and the values, per head."""
     q, k = (p.unflatten(-1, (HEADS, -1)) for p in (x @ layer.qk_map.weight.T + layer.qk_map.bias).chunk(2, dim=-1))
     if layer.form == "simple":
         q, k = (p / (same_graph.double() @ p.square().sum((1, 2))).sqrt()[:, None, None] for p in (q, k))
@@ -67,7 +67,7 @@ def test_pieces_of_queries_give_the_same_answer_and_gradients(batch):
 @pytest.mark.parametrize("chunk_weights", [None, 1])
 @pytest.mark.parametrize("far", [0.0, -60.0, -95.0, -110.0, -300.0])
 def test_weights_below_the_smallest_number_of_float32_are_those_of_float64(batch, same_graph, far, chunk_weights):
-    """All logits of a row far below 0: float64 holds `s(-300)` and its square, where float32 ends at `s(-103)`."""
+    """All logits of a row are far below 0: float64 has `s(-300)` and its square, float32 ends at `s(-103)`."""
     generator = torch.Generator().manual_seed(0)
     q, k, v, weight = (torch.randn(batch.num_nodes, 2, 3, generator=generator) for _ in range(4))
     q[..., 0], k[..., 0] = 1.0, far
@@ -87,7 +87,7 @@ def test_weights_below_the_smallest_number_of_float32_are_those_of_float64(batch
 
 
 def test_the_sigmoid_form_trains_on_where_all_pairs_are_far_apart(spec, batch):
-    """Weights of queries and keys of which every float32 logistic value is 0."""
+    """Weights of queries and keys whose logistic values are all 0 in float32."""
     torch.manual_seed(0)
     model = DIFFormer(spec, hidden_dim=DIM, num_layers=2, form="sigmoid")
     with torch.no_grad():

@@ -27,7 +27,7 @@ def test_model_agrees_with_its_equation(made, spec, batch, symmetric, shared):
 
 
 def test_without_input_map_and_identity_it_is_that_of_the_long_range_graph_benchmark(made, spec, batch, symmetric):
-    """Its layers are `ReLU(((1 - a) A x + a x0) W)` over what the encoder makes of the features."""
+    """Its layers are `ReLU(((1 - a) A x + a x0) W)` on the encoded features."""
     model = made(lambda: GCNII(spec, DIM, num_layers=3, alpha=ALPHA, theta=None, dropout=0.0, input_map=False))
     encoder = model.inputs.features.linear
     start = x = batch.x_dense @ encoder.weight.T + encoder.bias
@@ -38,7 +38,7 @@ def test_without_input_map_and_identity_it_is_that_of_the_long_range_graph_bench
 
 
 def test_many_layers_keep_nodes_apart(spec, one_graph):
-    """64 layers of the paper's model; with neither memory of the input nor the identity all nodes become the same."""
+    """64 layers of the paper's model; with neither the input's share nor the identity all nodes become the same."""
     batch = one_graph(100)
     spread = {}
     for name, options in {"paper": {}, "plain": {"alpha": 0.0, "theta": 1e9}}.items():

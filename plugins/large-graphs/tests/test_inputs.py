@@ -1,4 +1,4 @@
-"""Features of nodes as they are."""
+"""Raw features of nodes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_columns_stand_side_by_side(kind, width):
 def test_coordinates_stand_in_for_missing_features():
     assert FEATURE_KINDS["coordinates"][2] == 3
     spec = tiny_spec("node-classification", "coordinates")
-    assert InputFeatures(spec).dim == spec.node.dense  # these have a feature beside their position
+    assert InputFeatures(spec).dim == spec.node.dense  # these have a feature in addition to their position
     bare = dataclasses.replace(tiny_spec("node-classification", "none"), coordinates=3)
     batch = tiny_table(bare, sizes=[3, 4]).batch([0, 1])
     assert torch.equal(InputFeatures(bare)(batch, torch.float32), batch.pos)

@@ -16,7 +16,7 @@ def rows(count, width, seed):
 
 
 def pairs(q, k, loop, uniform, same_graph):
-    """Unnormalised weights `[H, T, T]` of nodes of one graph, by the definition."""
+    """Return unnormalised weights `[H, T, T]` of nodes of the same graph, by definition."""
     size = same_graph.sum(1).double()
     weights = (torch.einsum("ihm,jhm->hij", q, k) + uniform) / size[:, None]
     return (weights + loop * torch.eye(len(q), dtype=torch.float64)) * same_graph
@@ -41,7 +41,7 @@ def test_it_is_the_weighted_mean_over_the_nodes_of_each_graph(batch, same_graph,
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_half_precision_sums_a_large_graph_in_float32(dtype):
-    """A sum of so many keys is beyond float16, and means in bfloat16 stop moving after a few hundred nodes."""
+    """A sum of this many keys exceeds float16, and means in bfloat16 stop changing after a few hundred nodes."""
     count = 100_000
     v = torch.linspace(0, 1, count)[:, None, None].to(dtype)
     q = torch.ones(count, 1, 1, dtype=dtype)

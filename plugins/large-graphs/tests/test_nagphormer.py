@@ -17,7 +17,7 @@ def linear(x, module):
 
 
 def test_model_agrees_with_its_equations(made, spec, batch, symmetric):
-    """The features themselves are propagated here, and mapped afterwards."""
+    """The test propagates the raw features and maps them afterwards."""
     model = made(lambda: NAGphormer(spec, DIM, num_layers=2, num_heads=HEADS, num_hops=HOPS))
     powers = [torch.linalg.matrix_power(symmetric, k) @ batch.x_dense for k in range(HOPS + 1)]
     expected = []
@@ -42,7 +42,7 @@ def test_model_agrees_with_its_equations(made, spec, batch, symmetric):
 
 
 def test_a_node_sees_as_many_steps_as_there_are_hops(spec, one_graph):
-    """On a path of edges in both directions, whatever the layers."""
+    """On a path of edges in both directions, for any number of layers."""
     torch.manual_seed(0)
     model = NAGphormer(spec, DIM, num_heads=HEADS, num_hops=HOPS).double().eval()
     batch = one_graph(10)

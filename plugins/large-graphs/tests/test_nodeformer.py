@@ -1,4 +1,4 @@
-"""NodeFormer's features against the softmax they stand for, its attention and noise against matrices of all pairs."""
+"""NodeFormer's features against the estimated softmax, its attention and noise against matrices of all pairs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DIM, HEADS, FEATURES, TEMPERATURE, SAMPLES = 4, 2, 6, 0.5, 3
 
 
 def test_features_average_to_the_softmax():
-    """Attention by many features is that of `exp(q . k / (temperature sqrt(d)))`, within what 40,000 of them vary."""
+    """Attention with many features is that of `exp(q . k / (temperature sqrt(d)))`, within the error of 40,000."""
     torch.manual_seed(0)
     q, k = 0.4 * torch.randn(5, 1, DIM).double(), 0.4 * torch.randn(7, 1, DIM).double()
     projection = random_projection(40_000, DIM)
@@ -33,11 +33,11 @@ def test_directions_are_orthogonal_and_as_long_as_gaussian_ones():
     block = projection[:3] / projection[:3].norm(dim=1, keepdim=True)
     torch.testing.assert_close(block @ block.T, torch.eye(3).double(), atol=1e-6, rtol=0)
     assert projection.square().sum(1).mean().item() == pytest.approx(3, rel=0.1)
-    assert projection.mean(0).abs().max().item() < 0.1  # five standard errors; those of QR alone lean to one side
+    assert projection.mean(0).abs().max().item() < 0.1  # five standard errors; the signs of QR alone are skewed
 
 
 def features(x, projection, temperature, graph_of=None):
-    """By the definition, the largest exponent of keys taken graph by graph."""
+    """Compute features by definition, with the largest exponent of keys per graph."""
     y = x / (temperature**0.5 * x.shape[-1] ** 0.25)
     exponents = torch.einsum("ihd,md->ihm", y, projection)
     largest = exponents.max(-1).values
@@ -49,7 +49,7 @@ def features(x, projection, temperature, graph_of=None):
 
 
 def reference(layer, x, batch, same_graph, projection, noise=None):
-    """One layer, pair by pair; noise `[T, H, K]` divided by the temperature already."""
+    """Run one layer pair by pair; noise `[T, H, K]` is already divided by the temperature."""
     q, k, v = ((x @ layer.qkv_map.weight.T + layer.qkv_map.bias).unflatten(-1, (3, HEADS, DIM))).unbind(1)
     pairs = torch.einsum(
         "ihm,jhm->hij", features(q, projection, layer.temperature),
@@ -85,7 +85,7 @@ def test_model_agrees_with_its_equations(made, spec, batch, same_graph, bias):
 
 
 def test_training_averages_over_samples_of_noise(made, batch, same_graph):
-    """New directions, then exponential numbers, as the layer samples them."""
+    """Sample new directions, then exponential numbers, as the layer does."""
     options = {"num_features": FEATURES, "temperature": TEMPERATURE, "num_samples": SAMPLES, "bias_order": 1}
     layer = made(lambda: GumbelAttention(DIM, HEADS, **options)).train()
     x = torch.randn(batch.num_nodes, DIM, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
@@ -101,7 +101,7 @@ def test_training_averages_over_samples_of_noise(made, batch, same_graph):
 
 
 def test_strong_noise_stays_finite(batch):
-    """At a temperature of 0.02 the factors themselves are beyond float32."""
+    """At a temperature of 0.02 the factors themselves exceed float32."""
     torch.manual_seed(0)
     layer = GumbelAttention(DIM, HEADS, temperature=0.02, bias_order=0)
     x = torch.randn(batch.num_nodes, DIM, requires_grad=True)

@@ -37,7 +37,7 @@ MODELS = {
 
 @pytest.fixture(scope="module")
 def communities():
-    """120 nodes of two communities, which the edges tell and one feature hints at."""
+    """120 nodes of two communities, which the edges reveal and one feature indicates."""
     generator = torch.Generator().manual_seed(0)
     y = torch.arange(120) % 2
     same = (y[:, None] == y[None, :]).float()

@@ -61,7 +61,7 @@ def test_model_agrees_with_its_equations(made, spec, batch, adjacency, same_grap
 
 
 def log_domain(q, k, v, same_graph):
-    """Means over the nodes of each graph by the logarithms of their weights: nothing is too small for them."""
+    """Compute means over the nodes of each graph from logarithms of weights, for which nothing is too small."""
     pairs = F.logsigmoid(q).unsqueeze(1) + F.logsigmoid(k)  # [T, T, H, m]
     logits = pairs.logsumexp(-1).masked_fill(~same_graph[..., None], -torch.inf)
     return torch.einsum("ijh,jhd->ihd", logits.softmax(1), v)
@@ -70,7 +70,7 @@ def log_domain(q, k, v, same_graph):
 @pytest.mark.parametrize("shared", [True, False])
 @pytest.mark.parametrize("far", [0.0, -20.0, -43.0, -60.0, -500.0])
 def test_features_of_float32_are_right_however_small_they_are(batch, same_graph, far, shared):
-    """Also where graphs differ in size by many orders, and where the large features of queries are small in keys."""
+    """Also if graphs differ by many orders of magnitude, and if large features of queries are small in keys."""
     generator = torch.Generator().manual_seed(0)
     q, k = (4 * torch.randn(batch.num_nodes, HEADS, 4, generator=generator) for _ in range(2))
     k[5:] += far  # all but the first graph
@@ -124,7 +124,7 @@ def test_global_attention_on_one_graph_is_that_of_pyg(made, one_graph):
 
 
 def test_without_global_layers_the_sum_of_local_ones_is_the_answer(spec, batch):
-    """The weights of a first stage are those of the second, but for what the second adds."""
+    """The weights of a first stage are those of the second, except for those that the second adds."""
     torch.manual_seed(0)
     options = {"hidden_dim": DIM, "num_layers": 3, "num_heads": HEADS}
     first, second = (Polynormer(spec, global_layers=count, **options).double().eval() for count in (0, 2))

@@ -48,7 +48,7 @@ def test_directions_have_degrees_of_their_own():
 
 
 def test_half_precision_counts_degrees_in_float32():
-    """1,025 neighbours: bfloat16 counts in steps of 8 there."""
+    """1,025 neighbours: at that size bfloat16 counts in steps of 8."""
     source = torch.arange(1, 1026)
     star = Data(edge_index=torch.stack([source, torch.zeros_like(source)]), num_nodes=1026)
     assert row_edges(star, torch.bfloat16).weight[0] == torch.tensor(1 / 1025)

@@ -20,7 +20,7 @@ def linear(x, module):
 
 
 def attention(layer, x, same_graph):
-    """Head by head: queries and keys over the Frobenius norm of the graph's, all heads together."""
+    """Attention per head: queries and keys are divided by the Frobenius norm of the graph's, over all heads."""
     q, k, v = (part.unflatten(-1, (HEADS, -1)) for part in linear(x, layer.qkv_map).chunk(3, dim=-1))
     size = same_graph.sum(1).double()
     q, k = (p / (same_graph.double() @ p.square().sum((1, 2))).sqrt()[:, None, None] for p in (q, k))
@@ -54,7 +54,7 @@ def test_model_agrees_with_its_equations(made, spec, batch, symmetric, same_grap
 
 @pytest.fixture
 def float64_by_default():
-    """PyG's attention makes ones of the default precision."""
+    """PyG's attention creates ones in the default precision."""
     torch.set_default_dtype(torch.float64)
     yield
     torch.set_default_dtype(torch.float32)

@@ -17,7 +17,7 @@ def gcn(conv, x, adjacency, symmetric):
 
 
 def sage(conv, x, adjacency, symmetric):
-    """The mean runs over the node itself, too."""
+    """The mean also includes the node itself."""
     looped = adjacency + torch.eye(len(x), dtype=x.dtype)
     mean = looped @ x / looped.sum(1, keepdim=True)
     return mean @ conv.lin_l.weight.T + conv.lin_l.bias + x @ conv.lin_r.weight.T
@@ -34,7 +34,7 @@ def gat(conv, x, adjacency, symmetric):
 @pytest.mark.parametrize(("layer", "conv"), [("GCN", gcn), ("GraphSAGE", sage), ("GAT", gat)])
 @pytest.mark.parametrize("full", [True, False])
 def test_model_agrees_with_its_equations(made, spec, batch, adjacency, symmetric, layer, conv, full):
-    """With residuals, an input map and all layers' sum; and without any of them."""
+    """With residuals, an input map and the sum of all layers, and with none of them."""
     options = {"residual": full, "input_map": full, "jumping": full, "norm": "batch" if full else "layer"}
     model = made(lambda: TunedGNN(spec, layer, DIM, num_layers=3, num_heads=HEADS, **options))
     x, states = batch.x_dense, []

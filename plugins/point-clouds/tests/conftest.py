@@ -18,13 +18,13 @@ SIZES = (7, 1, 12, 7)
 
 @pytest.fixture
 def spec() -> BenchmarkSpec:
-    """Classes of clouds in space, with one feature."""
+    """Describe classes of clouds in space, with one feature."""
     return tiny_spec("graph-classification", "coordinates")
 
 
 @pytest.fixture
 def parts_spec() -> BenchmarkSpec:
-    """Parts of shapes of 16 categories, with normals, as ShapeNetPart has them."""
+    """Describe parts of shapes of 16 categories, with normals, as in ShapeNetPart."""
     return BenchmarkSpec(
         "Parts", "node-classification", Features((16,), 3, ("category", "normal_x", "normal_y", "normal_z")),
         Features(), "accuracy", True, "cross_entropy", num_classes=50, coordinates=3, max_nodes=24,
@@ -37,7 +37,7 @@ def in_float64(batch: GraphBatch) -> GraphBatch:
 
 @pytest.fixture
 def cut() -> Callable[..., GraphBatch]:
-    """Function: clouds in float64 for a specification, of some sizes, or some of these clouds."""
+    """Function: clouds in float64 for a specification, of given sizes, or a subset of them."""
 
     def make(spec: BenchmarkSpec, sizes=SIZES, rows=None) -> GraphBatch:
         table = tiny_table(spec, sizes=sizes)
@@ -48,7 +48,7 @@ def cut() -> Callable[..., GraphBatch]:
 
 @pytest.fixture
 def made() -> Callable[..., torch.nn.Module]:
-    """Function: a module in float64 and evaluation mode, every parameter and statistic of it at random."""
+    """Function: a module in float64 and evaluation mode, with random parameters and statistics."""
 
     def make(build: Callable[[], torch.nn.Module], scale: float = 0.3) -> torch.nn.Module:
         torch.manual_seed(0)
@@ -66,7 +66,7 @@ def made() -> Callable[..., torch.nn.Module]:
 
 @pytest.fixture
 def logits(made) -> Callable[..., BenchmarkModule]:
-    """Function: a model with a linear head, which returns logits; of everything at random, as `made`."""
+    """Function: a model with a linear head, which returns logits; all numbers are random, as in `made`."""
 
     def make(architecture: type[Architecture], spec: BenchmarkSpec, **options) -> BenchmarkModule:
         head = HeadConfig(num_layers=1)
@@ -77,7 +77,7 @@ def logits(made) -> Callable[..., BenchmarkModule]:
 
 @pytest.fixture
 def check_invariance() -> Callable[[BenchmarkModule, GraphBatch], None]:
-    """Function: assert that rotations change no logit, to 1e-8, and that clouds have logits of their own."""
+    """Function: assert that rotations change no logit, to 1e-8, and that clouds have different logits."""
 
     def check(module: BenchmarkModule, batch: GraphBatch) -> None:
         before = module(batch)

@@ -1,4 +1,4 @@
-"""The contract for every model: each cloud for itself, no numbering of points, published counts, half precision."""
+"""The contract for every model: independent clouds and numberings, published counts, half precision."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class TestPointNet(Exact):
 
 
 class TestPointNetPlusPlus(Exact):
-    """In wide balls: in those of the default each point of these sparse clouds is alone."""
+    """Wide balls: with the default radius each point of these sparse clouds is alone."""
 
     architecture = PointNetPlusPlus
     options = SMALL | {"num_points": 6, "radius": 4.0}
@@ -107,7 +107,7 @@ class TestPointTransformer(Exact):
 class TestPointSequoia(Exact):
     architecture = PointSequoia
     options = EDGES | {"num_heads": 2, "num_siblings": 3}
-    most_waits = 1  # cells that hold points: these are sampled, scaled and turned on the device
+    most_waits = 1  # occupied cells: points are sampled, scaled and rotated on the device
     most_launches = 1806
 
 
@@ -143,7 +143,7 @@ COUNTS = {
 
 
 def clouds(spec, rows=None):
-    """Clouds whose points stand on a grid, so that many distances are equal; of the first of 16 categories each."""
+    """Create clouds with points on a grid, so that many distances are equal; each of the first of 16 categories."""
     table = tiny_table(spec, sizes=SIZES)
     table.columns["pos"] = (2 * table.columns["pos"]).round() / 2
     batch = table.batch(range(len(SIZES)) if rows is None else rows)
@@ -157,7 +157,7 @@ def task(request, spec, parts_spec):
 
 @pytest.fixture(params=MODELS)
 def build(request, task):
-    """Function: one of the models on one of the tasks that it takes."""
+    """Function: one of the models on one of the tasks that it supports."""
     if request.param == "PointConv" and task.task != "graph-classification":
         pytest.skip("its settings for parts were not found")
     return partial(MODELS[request.param], task)
@@ -171,7 +171,7 @@ def test_each_cloud_stands_for_itself(build, made, task):
 
 
 def test_the_numbering_of_points_does_not_matter(build, made, task):
-    """Even where distances are equal."""
+    """Even if distances are equal."""
     model, batch = made(build), clouds(task)
     order = torch.cat([torch.randperm(size) + first for size, first in zip(SIZES, batch.ptr, strict=False)])
     before = model(batch).node

@@ -1,4 +1,4 @@
-"""Frames that turn with the cloud, and networks that do not notice."""
+"""Frames that rotate with the cloud, and networks that are invariant."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_frames_turn_with_the_cloud_and_the_points_they_see_do_not(spec, cut, ma
 
 
 def test_dropout_stands_before_the_second_norm_for_clouds_alone(spec, parts_spec):
-    """In PointNet as the authors have it; in DGCNN it stands behind each activation."""
+    """In PointNet as in the authors' code; in DGCNN it comes after each activation."""
     last = CNPointNet(spec, 12).last
     assert (last.dropouts, last.before_norm) == ((0.0, 0.4), True)
     assert not CNPointNet(parts_spec, 12).last.before_norm

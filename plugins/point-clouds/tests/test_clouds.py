@@ -1,4 +1,4 @@
-"""Blocks of clouds of one size, against loops over clouds."""
+"""Blocks of clouds of equal size, against loops over clouds."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def clouds(spec, cut):
 
 
 def rows_of(batch, row):
-    """Rows of the cloud of a row."""
+    """Return the rows of the cloud of a row."""
     cloud = int(batch.batch[row])
     return range(int(batch.ptr[cloud]), int(batch.ptr[cloud + 1]))
 
@@ -106,7 +106,7 @@ def test_a_ball_holds_what_is_within_its_radius_and_the_nearest_again(clouds):
 
 @pytest.mark.parametrize(("k", "dilation"), [(2, 3), (3, 3), (5, 2)])
 def test_dilated_neighbours_are_every_so_many_of_the_nearest(clouds, k, dilation):
-    """In a cloud of fewer points as many as it has between them, and in one of fewer than k each again in turn."""
+    """A cloud of fewer points uses the largest dilation it has points for; one of fewer than k repeats them in turn."""
     batch, own = clouds
     steps = set()
     for row, neighbours in enumerate(nearest(batch.pos, own, batch.pos, own, k, dilation=dilation).tolist()):
@@ -118,7 +118,7 @@ def test_dilated_neighbours_are_every_so_many_of_the_nearest(clouds, k, dilation
 
 
 def test_equal_distances_do_not_follow_the_numbering(spec, cut):
-    """Points of a grid: the neighbours of a point are the same places however they are numbered."""
+    """Points of a grid: the neighbours of a point are at the same places for any numbering."""
     batch = cut(spec, (27,))
     grid = torch.cartesian_prod(*(torch.arange(3.0, dtype=torch.float64),) * 3)
     answers = []
@@ -156,5 +156,5 @@ def test_interpolation_weights_three_points_by_inverse_squared_distances(clouds)
         near = distance.argsort()[:3]
         weight = 1 / distance[near].square().clamp(min=1e-10)
         expected = (weight[:, None] * x[members][near]).sum(0) / weight.sum()
-        if len(near) in (1, 3):  # two points are taken again in turn
+        if len(near) in (1, 3):  # two points are repeated in turn
             torch.testing.assert_close(found[row], expected, rtol=1e-9, atol=1e-9)

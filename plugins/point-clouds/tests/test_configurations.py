@@ -1,4 +1,4 @@
-"""Parameters of the shipped configurations on the published sizes, and what the tables ask of them."""
+"""Parameters of the shipped configurations for the published sizes, and the settings of the tables."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def load(name):
 
 
 def count(config):
-    """Parameters of model and head, without memory for them."""
+    """Count the parameters of model and head without allocating them."""
     spec = registry.load("benchmarks", config["data"]["class_path"]).spec
     part, head = config["model"]["architecture"], HeadConfig(**config["model"]["head"])
     with torch.device("meta"):
@@ -52,9 +52,9 @@ SLOW = MOMENTUM | {"lr": 0.001}
 COSINE = {"name": "cosine", "interval": "epoch", "floor": 0.01}
 
 
-#: torch's smoothing e' that leaves 1 - e for the label's class and e / (C - 1) for the others: e' = e C / (C - 1).
+#: torch's smoothing e' that gives 1 - e to the label's class and e / (C - 1) to the others: e' = e C / (C - 1).
 SMOOTHED = {"ModelNet40": 0.2 * 40 / 39, "ShapeNetPart": 0.2 * 50 / 49}
-#: Largest share of points that is left out, largest shift and deviation of the tilt, as PointNet++ has them.
+#: Largest share of dropped points, largest shift and deviation of the tilt, as in PointNet++.
 DROPPED, MOVED, TILT = {"point_dropout": 0.875}, {"max_shift": 0.1}, {"tilt": math.degrees(0.06)}
 
 
@@ -63,7 +63,7 @@ def steps(size, gamma, interval="epoch", floor=None):
     return found if floor is None else found | {"floor": floor}
 
 
-#: Batch, epochs, optimizer with its options, schedule and augmentation, as the authors' scripts have them.
+#: Batch, epochs, optimizer with its options, schedule and augmentation, as in the authors' scripts.
 RELEASED = {
     "cn-dgcnn-modelnet40": (32, 200, "SGD", MOMENTUM, steps(20, 0.7), {"scaling": [1, 1]}),
     "cn-pointnet-modelnet40": (32, 200, "SGD", MOMENTUM, steps(20, 0.7), {"scaling": [1, 1]}),
@@ -115,14 +115,14 @@ RELEASED = {
         {"scaling": [0.8, 1.25]} | MOVED,
     ),
 }  # fmt: skip
-#: Those whose loss has smoothed labels.
+#: Configurations whose loss has smoothed labels.
 SMOOTH = {
     "cn-dgcnn-modelnet40", "cn-pointnet-modelnet40", "cn-dgcnn-shapenetpart", "cn-pointnet-shapenetpart",
     "dgcnn-modelnet40", "dgcnn-shapenetpart", "vn-dgcnn-modelnet40", "sequoia-modelnet40",
 }  # fmt: skip
 HALVED = {"momentum": 0.1, "gamma": 0.5, "step_size": 20, "floor": 0.01}
 FALLING = {"momentum": 0.5, "gamma": 0.5, "interval": "step", "floor": 0.01}
-#: Momentum of batch norms, where it is not PyTorch's 0.1 throughout; TensorFlow's decay is 1 minus it.
+#: Momentum of batch norms, if it is not PyTorch's 0.1 throughout; TensorFlow's decay is 1 minus it.
 MOMENTA = {
     **{f"{name}-shapenetpart": HALVED for name in ("cn-dgcnn", "cn-pointnet", "vn-dgcnn", "vn-pointnet", "sequoia")},
     "pointnet-modelnet40": FALLING | {"step_size": 200_000 // 32},
@@ -132,7 +132,7 @@ MOMENTA = {
     "pointcnn-modelnet40": {"momentum": 0.01},
     "pointcnn-shapenetpart": {"momentum": 0.01},
 }
-#: Options of the networks that differ between the authors' scripts and are no defaults here.
+#: Options of the networks that differ between the authors' scripts and are not defaults here.
 NETWORKS = {
     "cn-pointnet-modelnet40": {"dropout": 0.4, "num_neighbors": 20, "orthogonality": 0.0},
     "cn-pointnet-shapenetpart": {"dropout": 0.0, "num_neighbors": 40, "input_transform": False},

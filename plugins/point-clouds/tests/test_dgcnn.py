@@ -1,4 +1,4 @@
-"""DGCNN against convolutions over edges that are written out."""
+"""DGCNN against explicit convolutions over edges."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def test_every_point_lies_in_its_cells_and_empty_cells_are_left_out(depth, divid
 
 
 def test_cells_lie_in_one_parent_each_on_the_borders_too():
-    """Points on the corners of all cells, where rounding decides for each level by itself."""
+    """Points on the corners of all cells, for which rounding decides on each level separately."""
     pos = torch.tensor(list(product(range(10), repeat=3))) / 9
     points, small, large, root = tree(pos, (1000,), 3, 3)
     assert [len(level.pos) for level in (points, small, large, root)] == [1000, 729, 27, 1]

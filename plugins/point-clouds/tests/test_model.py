@@ -1,4 +1,4 @@
-"""Inputs and refusals of models of point clouds, and a penalty in training."""
+"""Inputs and errors of point-cloud models, and a penalty in training."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_dropout_stands_behind_the_map_it_is_given_for():
     torch.manual_seed(0)
     last = LastMaps((8, 6, 400), (0.0, 0.5)).train()
     with torch.no_grad():
-        last.maps[1].norm.bias.fill_(100)  # nothing is zero but what is dropped
+        last.maps[1].norm.bias.fill_(100)  # only dropped entries are zero
     dropped = (last(torch.randn(50, 8)) == 0).double().mean().item()
     assert 0.48 < dropped < 0.52
     assert (last.eval()(torch.randn(50, 8)) > 0).all()

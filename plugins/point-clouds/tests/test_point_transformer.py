@@ -52,7 +52,7 @@ def test_stages_are_those_of_the_paper(spec, cut, made):
     batch = cut(spec, (64, 16))
     stages = model._stages(Points(batch.pos, batch.x_dense, Clouds.from_batch(batch)))
     assert [tuple(stage.x.shape) for stage in stages] == [(80, 2), (20, 4), (5, 8), (2, 16), (2, 32)]
-    expected = model.last(torch.stack([stages[-1].x[0], stages[-1].x[1]]))  # one point is left of each
+    expected = model.last(torch.stack([stages[-1].x[0], stages[-1].x[1]]))  # one point of each is left
     torch.testing.assert_close(model(batch).graph, expected, rtol=1e-10, atol=1e-10)
 
 

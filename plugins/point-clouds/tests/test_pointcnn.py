@@ -78,7 +78,7 @@ def test_a_convolution_weighs_and_orders_the_nearest_points_before_it_sums(spec,
 
 
 class Given(torch.nn.Module):
-    """Our matrices in the place of PyG's, whose convolutions of rows never mix them; it multiplies from the right."""
+    """Our matrices instead of PyG's, whose convolutions never mix rows; PyG multiplies from the right."""
 
     def __init__(self, transform):
         super().__init__()
@@ -89,7 +89,7 @@ class Given(torch.nn.Module):
 
 
 def nearest_pairs(x, y, ptr_x, ptr_y, k, cosine, num_workers):
-    """By brute force, what pyg-lib has a kernel for: rows that ask, and their nearest ones, nearest first."""
+    """Find by brute force, as pyg-lib's kernel does, the query rows and their nearest rows, nearest first."""
     assert ptr_x is None
     assert not cosine
     near = torch.cdist(x, y).argsort(dim=1)[:, :k]
@@ -137,7 +137,7 @@ def test_clouds_are_the_mean_of_what_the_last_points_say(spec, cut, made):
 
 
 def test_points_get_back_what_fewer_points_know(parts_spec, cut, made):
-    """Each of two clouds of enough points, stage by stage."""
+    """Each of two clouds with enough points, stage by stage."""
     model = made(lambda: PointCNN(parts_spec, 4, num_points=48, use_features=True))
     batch = cut(parts_spec, (90, 70))
     found = model(batch).node
@@ -156,7 +156,7 @@ def test_points_get_back_what_fewer_points_know(parts_spec, cut, made):
 
 
 def released(k, places, before, dim, multiplier):
-    """Parameters of a convolution of the released code: no biases, and a norm behind each map."""
+    """Count the parameters of a convolution of the released code: no biases, and a norm after each map."""
     both = places + before
     lifted = (3 + places) * places + 4 * places
     transformed = 3 * k * k**2 + 2 * k**3 + 6 * k**2

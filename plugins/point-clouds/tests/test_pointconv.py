@@ -1,4 +1,4 @@
-"""PointConv against sums over neighbours that are written out."""
+"""PointConv against explicit sums over neighbours."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def points(spec, cut):
 
 
 def density(pos, at, bandwidth):
-    """Mean of normalised Gaussian kernels, as the released code has it."""
+    """Compute the mean of normalised Gaussian kernels, as in the released code."""
     squared = (pos - at).square().sum(1)
     return (torch.exp(-squared / (2 * bandwidth**2)) / (math.sqrt(2 * math.pi) * bandwidth)).mean()
 

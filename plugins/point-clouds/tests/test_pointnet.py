@@ -39,7 +39,7 @@ def test_classes_follow_the_published_network(spec, cut, made):
 
 
 def test_parts_follow_the_published_network(parts_spec, cut, made):
-    """Each point beside what it was after every map, the maximum of its cloud and the category."""
+    """Concatenate each point's features after every map, the maximum of its cloud and the category."""
     model, batch = made(lambda: PointNet(parts_spec, H)), cut(parts_spec)
     found = model(batch).node
     for rows in clouds_of(batch):

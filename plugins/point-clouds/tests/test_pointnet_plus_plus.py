@@ -38,7 +38,7 @@ def test_a_sample_holds_the_maximum_of_its_balls(spec, cut, made):
 
 
 def test_balls_of_both_stages_have_their_own_numbers_of_points(spec, cut, made):
-    """Of two points around each sample only the nearest, itself, is seen in the second stage."""
+    """The second stage sees only the nearest point of each sample, which is the sample itself."""
     batch = cut(spec, (12,))
     wide = {"num_points": 12, "radius": 9.0, "num_neighbors": 12}
     model = made(lambda: PointNetPlusPlus(spec, 4, **wide, num_far_neighbors=1))
@@ -64,21 +64,21 @@ def test_a_far_point_beyond_every_ball_is_seen_by_the_whole_cloud_alone(spec, cu
     batch.pos = torch.tensor([[0.0, 0.0, 0.0], [9.0, 0.0, 0.0]], dtype=torch.float64)
     points = Points(batch.pos, torch.zeros(2, 0, dtype=torch.float64), Clouds.from_batch(batch))
     far = model.far(model.near(points))
-    torch.testing.assert_close(far.x[0], far.x[1], rtol=1e-12, atol=1e-12)  # each sees itself alone
+    torch.testing.assert_close(far.x[0], far.x[1], rtol=1e-12, atol=1e-12)  # each sees only itself
     whole = model.whole(far)
     expected = mapped(torch.cat([far.pos, far.x], dim=1), model.whole.maps).amax(0)
     torch.testing.assert_close(whole[0], expected, rtol=1e-10, atol=1e-10)
 
 
 def moved(x, pos, onto):
-    """Features of three points, by inverse squared distances."""
+    """Features of three points, weighted by inverse squared distances."""
     distance, near = torch.cdist(onto, pos).sort(dim=1, stable=True)
     weight = 1 / distance[:, :3].square().clamp(min=1e-10)
     return ((weight / weight.sum(1, keepdim=True))[:, :, None] * x[near[:, :3]]).sum(1)
 
 
 def test_points_get_back_what_the_samples_know(parts_spec, cut, made):
-    """Each of two clouds of enough points, stage by stage."""
+    """Each of two clouds with enough points, stage by stage."""
     model = made(lambda: PointNetPlusPlus(parts_spec, 4, num_points=16, radius=1.0, use_features=True))
     batch = cut(parts_spec, (24, 20))
     found = model(batch).node

@@ -1,4 +1,4 @@
-"""Sequoia's attention to parents, children and siblings, its trees of features and its ends, against loops."""
+"""Sequoia's attention to parents, children and siblings, its trees of features and its outputs, against loops."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_a_block_is_a_map_the_family_and_with_a_residual_another_map(levels, mad
 
 
 def record_first_layer(model, batch):
-    """Features with which the first layer starts, its trees, and what the model returns."""
+    """Return the input features of the first layer, its trees, and the output of the model."""
     seen = []
     handle = model.layers[0].register_forward_pre_hook(lambda _, inputs: seen.append(inputs))
     result = model(batch)

@@ -51,7 +51,7 @@ def test_a_seed_pools_each_cloud(spec, cut, made):
 
 @pytest.mark.parametrize(("count", "bound"), [(16, (6 / 4352) ** 0.5), (1, (6 / 512) ** 0.5)])
 def test_learned_points_start_within_the_released_bounds(spec, count, bound):
-    """Xavier's bound on a tensor [1, count, 256]: what comes counts as count times 256, what goes as 256."""
+    """Xavier's bound for a tensor [1, count, 256]: the fan-in is count times 256, the fan-out 256."""
     torch.manual_seed(0)
     models = [SetTransformer(spec, 256, num_inducing=count) for _ in range(4)]
     values = torch.cat([(m.layers[0].inducing if count > 1 else m.seed).detach().flatten() for m in models])

@@ -1,4 +1,4 @@
-"""Layers of vectors turn with what comes in, and are what the paper's equations say; so do models of small clouds."""
+"""Layers of vectors rotate with their inputs and follow the paper's equations, as do models of small clouds."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def test_shapes_in_tasks_of_clouds_keep_their_points_and_their_logits(logits, ar
 
 
 def test_shapes_of_an_evaluation_split_keep_their_points():
-    """As `ShapeNetPart` has them: of 9, 12 and 30 points, with 12 neighbours."""
+    """As in `ShapeNetPart`: of 9, 12 and 30 points, with 12 neighbours."""
     benchmark = ShapeNetPart(num_points=12)
     batch = next(Solids(num_points=264, sizes=(36, 36, 36)).read_objects(list(shapes()))).table.batch([0, 1, 2])
     batch.x, batch.y = (torch.zeros(51, 1, dtype=torch.int64) for _ in range(2))

@@ -1,4 +1,4 @@
-"""VN-PointNet and VN-DGCNN: logits that no rotation changes."""
+"""VN-PointNet and VN-DGCNN: logits that are invariant to rotations."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_no_rotation_changes_the_logits_with_maximum_pools(spec, cut, logits, ch
 
 
 def test_a_reflection_changes_vn_pointnet(spec, cut, logits):
-    """Cross products of neighbours keep a shape from its mirror image."""
+    """Cross products of neighbours distinguish a shape from its mirror image."""
     module, batch = logits(VNPointNet, spec, **SMALL), cut(spec, (9, 7))
     before = module(batch)
     batch.pos = -batch.pos
@@ -43,7 +43,7 @@ def test_channels_are_a_third_of_the_widths(spec):
 
 
 def test_dropout_stands_before_the_second_norm_for_clouds_alone(spec, parts_spec):
-    """As in the released code, and with the probability it has there."""
+    """As in the released code, and with the same probability."""
     last = VNPointNet(spec, 12).last
     assert (last.dropouts, last.before_norm) == ((0.0, 0.4), True)
     last = VNPointNet(parts_spec, 12, dropout=0.1).last
@@ -60,7 +60,7 @@ def test_a_cloud_as_a_whole_stands_beside_each_point(spec, cut, made):
 
 
 def test_a_reflection_does_not_change_vn_dgcnn(spec, cut, logits):
-    """Differences and places alone do not tell a shape from its mirror image."""
+    """Differences and places alone do not distinguish a shape from its mirror image."""
     module, batch = logits(VNDGCNN, spec, **SMALL), cut(spec, (9, 7))
     before = module(batch)
     batch.pos = -batch.pos

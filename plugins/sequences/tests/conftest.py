@@ -40,7 +40,7 @@ def batch_of() -> Callable[..., GraphBatch]:
 
 @pytest.fixture
 def made() -> Callable[..., torch.nn.Module]:
-    """Function: a module in float64 and evaluation mode, every parameter of it at random."""
+    """Function: a module in float64 and evaluation mode, with random parameters."""
 
     def make(build: Callable[[], torch.nn.Module]) -> torch.nn.Module:
         torch.manual_seed(0)

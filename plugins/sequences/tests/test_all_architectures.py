@@ -1,4 +1,4 @@
-"""The contract for every model, and each sequence for itself to 1e-12, whatever its length."""
+"""The contract for every model, and independence of sequences of any length to 1e-12."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class TestSequenceSequoia(Exact):
     most_launches = 696
 
 
-#: Every option that changes what is computed, and how a model is built with it.
+#: Every option that changes the result, with a function that builds a model with it.
 VARIANTS = {
     "Transformer, mean": partial(SequenceTransformer, **TRANSFORMER, pooling="mean"),
     "Linformer": partial(SequenceTransformer, **TRANSFORMER, attention="linformer"),
@@ -85,14 +85,14 @@ VARIANTS = {
     "Sequoia, complete": partial(SequenceSequoia, **SEQUOIA, level_order="complete", positions="sinusoidal"),
     "Sequoia, interleaved": partial(SequenceSequoia, **SEQUOIA | {"num_children": 3}, level_order="interleaved"),
 }
-#: Lengths of sequences side by side: short and long ones, and single tokens.
+#: Lengths of sequences of one batch: short and long ones, and single tokens.
 LENGTHS = (5, 1, 24, 4, 1, 13)
 
 
 @pytest.mark.parametrize("paired", [False, True], ids=["documents", "pairs"])
 @pytest.mark.parametrize("name", VARIANTS)
 def test_each_sequence_stands_for_itself(name, paired, made, spec, pairs, batch_of):
-    """Alone and beside others, with weights at random."""
+    """Alone and with others, with random weights."""
     spec = pairs if paired else spec
     model = made(lambda: VARIANTS[name](spec))
     together, batch = model(batch_of(spec, sizes=LENGTHS)), batch_of(spec, sizes=LENGTHS)
@@ -104,7 +104,7 @@ def test_each_sequence_stands_for_itself(name, paired, made, spec, pairs, batch_
 
 @pytest.mark.parametrize("name", VARIANTS)
 def test_gradients_are_finite_and_reach_all_parameters(name, pairs, batch_of):
-    """Among pairs of which some documents are empty."""
+    """For pairs in which some documents are empty."""
     torch.manual_seed(0)
     model = VARIANTS[name](pairs).double().train()
     answer = model(batch_of(pairs, sizes=LENGTHS))
@@ -114,7 +114,7 @@ def test_gradients_are_finite_and_reach_all_parameters(name, pairs, batch_of):
 
 @pytest.mark.parametrize("name", VARIANTS)
 def test_order_of_tokens_counts(name, spec, batch_of):
-    """Places and not the numbers of nodes: exchanging the places of two tokens changes the answer."""
+    """Places count, not the numbers of nodes: exchanging the places of two tokens changes the answer."""
     torch.manual_seed(0)
     model, batch = VARIANTS[name](spec).double().eval(), batch_of(spec, sizes=(9,))
     batch.x[:, 0] = torch.arange(9) % 5

@@ -84,7 +84,7 @@ def test_linformer_agrees_with_its_equation(made):
 
 
 def test_linformer_without_mixing_is_full_attention(made):
-    """E the identity, on one document as long as there is room for."""
+    """E is the identity, on one document of maximum length."""
     attention, full = (
         made(lambda: LinformerAttention(8, num_heads=2, max_length=6, rank=6)),
         SoftmaxAttention(8, 2).double().eval(),

@@ -14,7 +14,7 @@ graph_of = torch.tensor([0] * 20 + [1] + [2] * 9 + [3] * 2)
 
 
 def pattern(length, size, num_heads, num_random, seed):
-    """Mask of the pairs of tokens that a head sees `[H, n, n]`, block by block."""
+    """Return the mask of the pairs of tokens that a head sees `[H, n, n]`, block by block."""
     blocks = -(-length // size)
     table = block_table(blocks, blocks, num_heads, num_random, seed)
     seen = torch.zeros(num_heads, length, length, dtype=torch.bool)
@@ -47,7 +47,7 @@ def test_it_is_softmax_over_the_pairs_of_its_pattern(made, size, num_random, see
 
 
 def test_gradients_are_those_of_the_dense_form():
-    """Also where the first block is the last one, too."""
+    """Also if the first block is also the last one."""
     torch.manual_seed(0)
     attention, full = BigBirdAttention(8, 2, block_size=64).double(), SoftmaxAttention(8, 2).double()
     full.load_state_dict(attention.state_dict())
@@ -89,7 +89,7 @@ def test_layers_of_a_model_have_random_blocks_of_their_own(spec):
 
 
 def test_all_others_are_drawn_alike_over_layers():
-    """Of 12 blocks, block 5 has 7 that it does not see anyway; a random one of each layer meets all of them."""
+    """Of 12 blocks, block 5 does not see 7 otherwise; random ones of the layers reach all of them."""
     drawn = [block_table(12, 12, 1, 1, seed)[0, 5, 5].item() for seed in range(700)]
     assert set(drawn) == {1, 2, 3, 7, 8, 9, 10}
     assert all(60 <= drawn.count(block) <= 140 for block in set(drawn))

@@ -1,4 +1,4 @@
-"""Parameters of the shipped configurations, and what they take from the released ones."""
+"""Parameters of the shipped configurations, and their settings from the released ones."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def load(name):
     return yaml.safe_load((CONFIGS / f"{name}.yaml").read_text(encoding="utf-8"))
 
 
-#: Each recipe alone, and with each overlay that it has a score for.
+#: Each recipe without overlays, and with each overlay for which it has a score.
 CASES = [(name, variant) for name in RECIPES for variant in (None, *load(name)["expected"].get("variants", ()))]
 
 
@@ -31,7 +31,7 @@ def options_of(name, variant=None):
 
 
 def count(name, variant, root):
-    """Parameters of model and head, without memory for them."""
+    """Count the parameters of model and head without allocating them."""
     config = load(name)
     data, head = config["data"], HeadConfig(**config["model"]["head"])
     spec = getattr(benchmarks, data["class_path"])(root=root, **data["init_args"]).spec
@@ -80,7 +80,7 @@ def test_reformer_on_images_has_the_parameters_of_the_formula():
 
 
 def test_s4d_on_images_has_the_parameters_of_the_formula():
-    """One step and 32 complex states of a channel, and 64 numbers of each direction's read-out."""
+    """One step and 32 complex states per channel, and 64 numbers for each direction's read-out."""
     c, s = 512, 64
     layer = c * (s + 1) + 2 * c * s + c + 2 * c * c + 2 * c + 2 * c
     assert load("s4d-image")["expected"]["parameters"] == 2 * c + 6 * layer + (10 * c + 10)
@@ -91,5 +91,5 @@ def test_s4d_on_images_has_the_parameters_of_the_formula():
     [("listops", "bert"), ("text", "bert"), ("retrieval", "xavier"), ("image", "xavier"), ("pathfinder", "xavier")],
 )
 def test_luna_starts_as_in_the_released_configurations(task, init):
-    """`apply_bert_init` of `luna_lra_*` in fairseq-apollo: True but for aan, cifar10 and pf32."""
+    """`apply_bert_init` of `luna_lra_*` in fairseq-apollo: True except for aan, cifar10 and pf32."""
     assert options_of(f"luna-{task}")["init"] == init

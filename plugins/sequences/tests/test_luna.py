@@ -19,7 +19,7 @@ SMALL = {"hidden_dim": 12, "num_layers": 2, "num_heads": 3, "ffn_dim": 14, "num_
 
 
 def attention_of_torch(query, key_value, out=None):
-    """Attention by torch with the weights of ours; without a last map it has the identity."""
+    """Compute attention with torch and our weights; without a last map it uses the identity."""
     dim = query.in_features
     theirs = nn.MultiheadAttention(dim, 2, batch_first=True).double()
     with torch.no_grad():
@@ -31,7 +31,7 @@ def attention_of_torch(query, key_value, out=None):
 
 
 def places(numbers, dim):
-    """Sines and then cosines of places, by the formula of fairseq's `get_sinusoidal_positional_embedding`."""
+    """Compute sines and then cosines of places with the formula of fairseq's `get_sinusoidal_positional_embedding`."""
     half = dim // 2
     rates = [math.exp(-math.log(10_000) / (half - 1) * column) for column in range(half)]
     rows = [[function(number * rate) for function in (math.sin, math.cos) for rate in rates] for number in numbers]
@@ -60,14 +60,14 @@ def test_stack_agrees_with_torchs_attention(made):
 
 @pytest.mark.parametrize(("tokens", "first"), [("categories", 2), ("values", 0)])
 def test_tokens_are_counted_as_in_fairseq(tokens, first):
-    """From behind the number of its padding, 1, where there is such a category."""
+    """Places start after the padding index, 1, if there is such a category."""
     x = torch.randn(5, 8, dtype=torch.float64)
     found = LunaPositions(8, tokens)(x, torch.arange(5))
     torch.testing.assert_close(found, x + places(range(first, first + 5), 8), rtol=1e-12, atol=1e-12)
 
 
 def test_the_first_layer_sees_fairseqs_places(made, spec, batch_of):
-    """The learned token at place 2, the others behind it."""
+    """The learned token is at place 2, the others after it."""
     model, batch = made(lambda: Luna(spec, **SMALL)), batch_of(spec)
     seen = []
     model.layers[0].register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
@@ -114,7 +114,7 @@ def test_xavier_begins_as_its_attention_does(pairs):
 
 
 def test_both_starts_are_the_same_function(spec, batch_of):
-    """Only what weights are at first differs."""
+    """Only the initial weights differ."""
     first, second = (Luna(spec, **SMALL, init=init).double().eval() for init in ("bert", "xavier"))
     second.load_state_dict(first.state_dict())
     assert torch.equal(first(batch_of(spec)).graph, second(batch_of(spec)).graph)

@@ -19,7 +19,7 @@ SMALL = {"hidden_dim": 12, "num_layers": 2, "key_dim": 4, "value_dim": 10, "ffn_
 
 
 def one_side(average, side, x):
-    """Averages `[n, d]` of tokens `[n, d]` in the order in which they come."""
+    """Return averages `[n, d]` of tokens `[n, d]` in their order."""
     decay, damping = average.decay[side].sigmoid(), average.damping[side].sigmoid()
     state, outputs = torch.zeros_like(decay), []
     for token in x:
@@ -108,7 +108,7 @@ def test_scale_norm_has_rows_of_one_length():
 
 
 def test_scale_norm_adds_to_mean_squares_what_the_authors_do():
-    """A hundred-thousandth; rows of mean square 1e-5 so have half the mean square of large ones."""
+    """It adds 1e-5, so rows of mean square 1e-5 get half the mean square of large ones."""
     norm = ScaleNorm().double()
     small = torch.full((2, 4), 1e-5, dtype=torch.float64).sqrt()
     torch.testing.assert_close(norm(small), torch.full_like(small, 0.5).sqrt(), rtol=1e-12, atol=0)

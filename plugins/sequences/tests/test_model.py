@@ -59,7 +59,7 @@ def test_pairs_meet_in_one_vector(interaction, activation, act):
     [(SequenceTransformer, True), (SequenceSequoia, True), (Luna, False), (MEGA, False), (S4D, False)],
 )
 def test_pairs_meet_as_in_the_code_of_each_model(pairs, batch_of, architecture, relu):
-    """ReLU in the arena's and Sequoia's, whose vectors have no negative number; GELU in those of Luna, MEGA and S4."""
+    """ReLU in the arena's and Sequoia's models, whose vectors have no negative number; GELU in Luna, MEGA and S4."""
     torch.manual_seed(0)
     model = architecture(pairs, hidden_dim=16, num_layers=1).double().eval()
     graph = model(batch_of(pairs)).graph
@@ -68,7 +68,7 @@ def test_pairs_meet_as_in_the_code_of_each_model(pairs, batch_of, architecture, 
 
 
 def test_documents_of_a_pair_do_not_see_each_other(made, pairs, batch_of):
-    """Their tokens; their vectors meet at the end."""
+    """This holds for tokens; the vectors of documents are joined at the end."""
     model = made(lambda: SequenceModel(pairs, 8, [Sum()], None, pooling="mean"))
     batch = batch_of(pairs, sizes=(9,))
     before, first = model(batch), batch.x[:, 1] == 0

@@ -1,4 +1,4 @@
-"""Performer against sums over pairs of tokens, and its random features against the softmax that they stand for."""
+"""Performer against sums over pairs of tokens, and its random features against the softmax that they estimate."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def features(x, directions, kernel, largest):
 @pytest.mark.parametrize(("kernel", "num_features"), [("relu", 6), ("relu", None), ("softmax", 6), ("softmax", 2)])
 @pytest.mark.parametrize("scale", [1.0, 6.0])
 def test_it_agrees_with_its_equation(made, kernel, num_features, scale):
-    """Also where what every feature has at least is all that some of them have."""
+    """Also if some features equal their lower bound."""
     attention = made(lambda: PerformerAttention(8, num_heads=2, num_features=num_features, kernel=kernel))
     x = scale * torch.randn(15, 8, dtype=torch.float64)
     found = attention(x, LAYOUT)
@@ -46,7 +46,7 @@ def test_it_agrees_with_its_equation(made, kernel, num_features, scale):
 
 
 def test_many_features_approach_softmax_attention(monkeypatch):
-    """Without the least value of a feature, which biases the estimate."""
+    """Without the lower bound of features, which biases the estimate."""
     monkeypatch.setitem(performer._LEAST, "softmax", 0.0)
     torch.manual_seed(0)
     attention = PerformerAttention(8, num_heads=2, num_features=20_000, kernel="softmax").double()
@@ -87,7 +87,7 @@ def test_softmax_needs_directions():
 
 
 def test_padding_far_from_the_origin_does_no_harm(made):
-    """Keys of a short document are small beside those of a long one, whose largest exponent is its own."""
+    """Keys of a short document are small compared with those of a long one, which has its own largest exponent."""
     attention = made(lambda: PerformerAttention(8, num_heads=2, num_features=6, kernel="softmax"))
     x = torch.randn(15, 8, dtype=torch.float64)
     x[6:] *= 40

@@ -1,4 +1,4 @@
-"""Reformer against loops over pairs, and against full attention where all tokens are in one bucket."""
+"""Reformer against loops over pairs, and against full attention if all tokens are in one bucket."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_it_is_a_softmax_over_those_a_token_meets(made, buckets, rounds, size):
 
 
 def test_with_one_bucket_it_is_attention_to_all_others(made):
-    """Queries as keys of length 1; a single token attends to itself."""
+    """Keys are queries scaled to length 1; a single token attends to itself."""
     attention = made(lambda: ReformerAttention(8, 2, num_buckets=1, chunk_length=64))
     x = torch.randn(len(graph_of), 8, dtype=torch.float64)
     found = attention(x, LAYOUT)

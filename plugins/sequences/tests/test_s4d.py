@@ -1,4 +1,4 @@
-"""S4D against the recurrence that its kernel sums up, token by token."""
+"""S4D against the recurrence that its kernel sums, token by token."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_layer_is_the_recurrence_from_one_side_or_both(made, position, both):
         own = x[graph_of == graph]
         u = layer.norm(own) if position == "pre" else own
         y = recurrence(layer.kernel, u) + layer.skip * u
-        if both:  # the same states from the other side, which begins with the nearest token behind
+        if both:  # the same states from the other side, starting with the next token
             later = recurrence(layer.kernel, u.flip(0), 1).flip(0)
             y = y + torch.cat([later[1:], torch.zeros_like(later[:1])])
         gate, value = (F.gelu(y) @ layer.out_map.weight.T + layer.out_map.bias).chunk(2, dim=-1)
@@ -61,7 +61,7 @@ def test_layer_is_the_recurrence_from_one_side_or_both(made, position, both):
 
 @pytest.mark.parametrize(("both", "directions"), [(True, 2), (False, 1)])
 def test_directions_share_states_and_steps_and_have_read_outs_of_their_own(both, directions):
-    """As `FFTConv` of the released code, which makes one kernel of twice as many channels."""
+    """As in `FFTConv` of the released code, which computes one kernel with twice as many channels."""
     layer = S4DLayer(4, "none", bidirectional=both, num_states=6)
     shapes = {name: tuple(parameter.shape) for name, parameter in layer.kernel.named_parameters()}
     assert shapes == {"log_step": (4,), "log_decay": (4, 3), "frequency": (4, 3), "readout": (directions, 4, 3, 2)}

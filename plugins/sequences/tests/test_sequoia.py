@@ -23,7 +23,7 @@ DIM, HEADS, WIDTH = 8, 2, 3
 
 
 def order_of(name, depth):
-    """Levels of a tree of so many in the order of its turns."""
+    """Return the levels of a tree of `depth` levels in the order of its turns."""
     up, down = list(range(depth)), list(range(depth))[::-1]
     pairs = [level for pair in zip(up, down, strict=True) for level in pair]
     return {"bottom_up": up, "top_down": down, "complete": up + down, "interleaved": pairs}[name]
@@ -61,7 +61,7 @@ def attend_by_hand(attention, nodes, sizes, k):
 
 
 def run_by_hand(stack, tokens, k):
-    """Tokens of one document after all layers, whose other nodes are not left out in the last one."""
+    """Return the tokens of one document after all layers; the last one computes the other nodes as well."""
     tree = Tree.over(torch.tensor([len(tokens)]), len(tokens), k)
     sizes = [int(count) for count in tree.counts]
     grown = [part.flatten(1, 2)[0] for part in tree.split(tree.grow(tokens[None]), 1)]  # see test_tree.py
@@ -76,7 +76,7 @@ def run_by_hand(stack, tokens, k):
 @pytest.mark.parametrize("k", [2, 3, 8])
 @pytest.mark.parametrize("order", ORDERS)
 def test_stack_agrees_with_loops_over_nodes(made, order, k):
-    """Documents of several depths, side by side and padded to the longest."""
+    """Documents of several depths in one batch, padded to the longest."""
 
     def build():
         attentions = [SequoiaAttention(DIM, HEADS, WIDTH, order, is_last=last) for last in (False, False, True)]
@@ -87,7 +87,7 @@ def test_stack_agrees_with_loops_over_nodes(made, order, k):
     x = torch.randn(len(graph_of), DIM, dtype=torch.float64)
     ptr = torch.tensor([0, *LENGTHS]).cumsum(0).tolist()
     whole = DenseLayout.from_batch(graph_of)
-    one_block = DenseLayout(whole.index, whole.mask, whole.key_bias, whole.ptr)  # as on a graphics card
+    one_block = DenseLayout(whole.index, whole.mask, whole.key_bias, whole.ptr)  # as on a GPU
     expected = torch.cat([run_by_hand(stack, x[a:b], k) for a, b in pairwise(ptr)])
     for layout in (whole, one_block):
         torch.testing.assert_close(stack(x, layout), expected, rtol=1e-10, atol=1e-11)
@@ -95,7 +95,7 @@ def test_stack_agrees_with_loops_over_nodes(made, order, k):
 
 @pytest.mark.parametrize("order", ORDERS)
 def test_trees_of_each_depth_have_their_own_order(order):
-    """Whatever the deepest is: of the turns that are theirs, and of levels that they have."""
+    """For any depth of the deepest tree; only their turns and their levels count."""
     for deepest in range(1, 6):
         turns = list(visits(order, deepest))
         for depth in range(1, deepest + 1):
@@ -112,7 +112,7 @@ def test_a_token_alone_sees_itself_with_a_third(made):
 
 
 def test_families_that_are_not_full_repeat_nobody(made):
-    """Two tokens in one family and one alone, whose parent is its copy: neither padding nor a copy weighs in means."""
+    """Two tokens in one family and one alone, whose parent is its copy: neither padding nor a copy enters the means."""
     tree = Tree.over(torch.tensor([3]), 3, 2)
     x = torch.tensor([[[1.0], [2.0], [6.0]]], dtype=torch.float64).expand(1, 3, DIM)
     grown = tree.split(tree.grow(x) - tree.grow(torch.zeros_like(x)), 1)

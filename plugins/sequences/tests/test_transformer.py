@@ -17,7 +17,7 @@ graph_of = torch.tensor([0] * 5 + [1] + [2] * 9)
 
 
 def layer_of_torch(layer):
-    """torch's encoder layer with the weights of ours, whose attention has no biases."""
+    """Create torch's encoder layer with the weights of ours, whose attention has no biases."""
     dim, ffn_dim = layer.ffn.expand.in_features, layer.ffn.expand.out_features
     theirs = nn.TransformerEncoderLayer(
         dim, layer.attention.num_heads, ffn_dim, 0.0, "gelu", 1e-6, batch_first=True, norm_first=True

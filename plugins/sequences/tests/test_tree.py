@@ -49,7 +49,7 @@ def test_powers_are_no_special_case(length):
 
 
 def test_groups_have_the_ancestors_of_their_nodes(tree, num_children):
-    """Node i of a level stands below node `i // k^s` of the level s above, where the document has it."""
+    """Node i of a level is below node `i // k^s` of the level s above, if the document has it."""
     for level, (places, relatives) in enumerate(zip(tree.places, tree.ancestors, strict=True)):
         assert len(places) == tree.num_levels - 1 - level
         for document, length in enumerate(LENGTHS):
@@ -73,7 +73,7 @@ def test_groups_without_keys_hide_nothing_and_count_nothing():
 
 
 def test_nodes_begin_as_means_with_places(tree, num_children):
-    """Means of means, without places; then sines and cosines of the middle of what a node stands over, and a zero."""
+    """Means of means, without places; then sines and cosines of the middle of the tokens below a node, and a zero."""
     dim = 6
     x = torch.randn(len(LENGTHS), max(LENGTHS), dim, dtype=torch.float64)
     levels = tree.split(tree.grow(x), 1)

@@ -44,7 +44,7 @@ class StructuredAttention(Traced):
         attention: padded or packed; packed: on a GPU by a kernel without padding, see `attend_within_graphs`.
 
     Raises:
-        BadInput: `num_heads` does not divide `dim`, or packed attention meets re-attention, which needs all weights.
+        BadInput: `num_heads` does not divide `dim`, or re-attention is used with packed attention.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class StructuredAttention(Traced):
         super().__init__()
         check_choice("attention", attention, get_args(Padding))
         if re_attention and attention == "packed":
-            raise BadInput("re_attention needs all weights, which attention=packed never stores; omit one of them.")
+            raise BadInput("re_attention needs all weights, which attention=packed never stores: set attention=padded.")
         check_divides("num_heads", num_heads, "hidden_dim", dim)
         self.num_heads, self.dropout, self.extra_tokens = num_heads, dropout, extra_tokens
         self.packed = attention == "packed"
@@ -205,8 +205,8 @@ class ReAttention(nn.Module):
 def run_layer(layer: nn.Module, *inputs: object, checkpointing: bool) -> Tensor:
     """Run a layer, optionally with gradient checkpointing, and return its tokens.
 
-    While a trace records no layer is recomputed, since the trace would record it twice. Running statistics of norms are
-    updated in the first pass only.
+    No layer is recomputed while a trace is recording, since the trace would record it twice. Running statistics of
+    norms are updated in the first pass only.
 
     Args:
         layer: layer that returns tokens `[T, dim]`.

@@ -160,7 +160,7 @@ class Exphormer(GPSBackbone):
         x, edge = self.node_encoder(batch), self.edge_encoder(batch)
         distances = self._distances(batch)
         interactions = self._interactions(batch, edge)
-        for layer in self.layers:  # a GPS layer passes the layout to its attention
+        for layer in self.layers:  # a GPS layer passes the layout to its attention without inspecting it
             x, edge = layer(x, edge, batch, cast(DenseLayout, interactions), distances)
         return Representation(node=x, edge=edge)
 

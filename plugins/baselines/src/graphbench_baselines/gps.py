@@ -219,7 +219,7 @@ class BigBirdBranch(nn.Module):
 
     def _attend(self, q: Tensor, k: Tensor, v: Tensor, layout: DenseLayout) -> Tensor:
         """Return mixed values `[B, H, N, d]` of queries, keys and values `[B, H, N, d]`."""
-        # M is that of the largest graph; the other graphs see only blocks that they have according to `seen`.
+        # M is that of the largest graph; `seen` excludes the blocks that smaller graphs do not have.
         size, count = self.block_size, -(-layout.max_nodes // self.block_size)
         short = count * size - layout.max_nodes
         q, k, v = (F.pad(part, (0, 0, 0, short)).unflatten(2, (count, size)) for part in (q, k, v))  # [B, H, M, s, d]

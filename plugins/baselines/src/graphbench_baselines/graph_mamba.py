@@ -36,7 +36,7 @@ _SMALLEST_STEP = 1e-4
 class MambaBranch(nn.Module):
     """A Mamba block that reads the nodes of each graph from the lowest degree to the highest.
 
-    Late nodes see all earlier ones, so nodes with many edges come last. Among equal degrees the order is random: nodes
+    Later nodes see all earlier ones, so nodes with many edges come last. Among equal degrees the order is random: nodes
     are sorted by out-degree + noise, noise uniform in [0, 1). With several buckets each node is assigned to one of them
     at random, and each bucket of a graph is a separate sequence.
 

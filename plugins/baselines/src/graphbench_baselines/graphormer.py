@@ -150,20 +150,20 @@ class Graphormer(Architecture):
         max_degree: larger degrees share the embedding of this one.
         max_hops: edges of a shortest path that enter the edge term; 0 omits the term.
         version: paper or fairseq, the authors' second code, which DeepGraph's authors deepened.
-        init: normal or xavier, initial linear maps. normal, as published: N(0, 0.02^2 / L) in the paper's version,
-            N(0, 0.02^2) for fairseq, biases zero. xavier: as in fairseq's encoder without Graphormer's weights, which
-            DeepGraph's authors deepened: Xavier-uniform maps of attention, with gain 1/sqrt(2) for queries, keys and
-            values, and PyTorch's default elsewhere. Both draw tables from N(0, 0.02^2).
+        init: initial values of linear maps, normal or xavier. normal, as published: N(0, 0.02^2 / L) in the paper's
+            version, N(0, 0.02^2) for fairseq, biases zero. xavier: as in fairseq's encoder without Graphormer's
+            weights, which DeepGraph's authors deepened: Xavier-uniform maps of attention, with gain 1/sqrt(2) for
+            queries, keys and values, and PyTorch's default elsewhere. Both draw tables from N(0, 0.02^2).
         fusion: pass a gated mean of all depths to the head, see `GateFusion`.
         re_attention: let heads exchange their weights, see `ReAttention`.
         checkpointing: keep only the tokens between layers in memory and recompute each layer in the backward pass.
         released: include the tables of the released code of this version with all their unused rows, and for fairseq an
             unused map, which published parameter counts include. `max_distance` and `max_degree` are then those of the
             code.
-        attention: padded, or packed: on a GPU by a kernel without padding, see `attend_within_graphs`; its speed is
-            not measured on a GPU yet. Not with `re_attention`.
+        attention: padded, or packed: on a GPU by a kernel without padding, see `attend_within_graphs`; its speed has
+            not been measured on a GPU yet. Not with `re_attention`.
         ties: paths whose edges enter the edge term if several shortest paths join a pair: all (their mean does not
-            depend on the numbering of nodes), or one, as in the released code, whose weights were trained like this.
+            depend on the numbering of nodes), or one, as in the released code, whose weights were trained this way.
 
     Raises:
         BadInput: an option is out of range, or with `released` the features do not fit the released tables.
@@ -238,7 +238,7 @@ class Graphormer(Architecture):
 
     @torch.no_grad()
     def _draw_xavier_maps(self) -> None:
-        """Initialise the maps of attention Xavier-uniform; the others keep PyTorch's default."""
+        """Draw the maps of attention from Xavier-uniform distributions; the others keep PyTorch's default."""
         for layer in self.layers:
             assert isinstance(layer, GraphormerLayer)
             attention = layer.attention
@@ -256,7 +256,7 @@ class Graphormer(Architecture):
         """Return nodes `[num_nodes, hidden_dim]` and graph tokens `[num_graphs, hidden_dim]`."""
         layout, node, graph = token_layout(batch)
         if self.re_attention:
-            # Count on the host; otherwise every forward pass would read it from the device.
+            # Counted on the host by `precompute`; otherwise every forward pass would read it from the device.
             layout = replace(layout, num_pairs=batch.num_token_pairs)
         x = torch.cat([self.embedding(batch), self.graph_token.weight.expand(batch.num_graphs, -1)])
         # From all nodes, then graph tokens, to an order by graph: argsort inverts the permutation.

@@ -97,7 +97,7 @@ class GRITAttention(Traced):
         self.query_map, self.key_map = nn.Linear(dim, dim), nn.Linear(dim, dim, bias=False)
         self.value_map = nn.Linear(dim, dim, bias=False)
         self.pair_map = nn.Linear(dim, 2 * dim)  # W_w and W_b of each head, concatenated
-        # Shapes are the authors': Xavier's fans are the first two axes, so they determine the initial scale.
+        # Shapes are the authors': the order of the axes determines Xavier's fans and so the initial scale.
         self.score = nn.Parameter(torch.empty(width, num_heads, 1))  # w
         self.pair_value = nn.Parameter(torch.empty(width, num_heads, width))  # W_v
         self.degree = nn.Parameter(torch.empty(1, dim, 2))  # c_1 and c_2

@@ -188,7 +188,7 @@ class WalkEncoder(nn.Module):
         window: s.
         sequence: `(walk [W, l, dim], visited [W, l]) -> [W, l, dim]`.
         reads_edges: edges have vectors.
-        dropout: dropout of f and g.
+        dropout: probability of dropout in f and g.
     """
 
     def __init__(self, dim: int, window: int, sequence: nn.Module, reads_edges: bool, dropout: float) -> None:
@@ -240,7 +240,7 @@ class WalkerLayer(nn.Module):
         local_layer: GINE or none.
         global_layer: virtual_node, transformer or none.
         num_heads: heads of the attention.
-        dropout: dropout of all networks.
+        dropout: probability of dropout in all networks.
         attention_dropout: probability of dropping a weight.
     """
 
@@ -289,9 +289,9 @@ class WalkerLayer(nn.Module):
 class NeuralWalker(Architecture):
     """NeuralWalker (Chen et al., ICLR 2025); defaults are its ZINC model.
 
-    Each training step draws new walks from a share of the nodes to uniformly drawn neighbours, without backtracking
-    (`sample_walks`), in the workers of the loader. Evaluation walks from all nodes, with the same walks every time:
-    they are determined by the graph and its node numbering, so a graph gets the same answer in any batch, but
+    In each training step the workers of the loader draw new walks, which start from a share of the nodes and go to
+    uniformly drawn neighbours without backtracking (`sample_walks`). Evaluation walks from all nodes, in the same way
+    every time: the graph and its node numbering determine the walks, so a graph gets the same answer in any batch, but
     renumbering its nodes gives a different draw.
 
     The Mamba blocks use the fused kernel of `mamba_ssm` on a GPU if that package is installed, otherwise plain PyTorch,
@@ -310,10 +310,10 @@ class NeuralWalker(Architecture):
         walk_length: nodes of a walk.
         sample_rate: share of the nodes that walks start from in training.
         window: number of previous nodes of a walk whose identity and edges are encoded for each node.
-        dropout: dropout of all networks except that on walks.
-        attention_dropout: dropout of the weights among all nodes.
-        node_output: final map of the nodes, unless the global layer is a transformer: mlp; norm, a layer
-            norm; none.
+        dropout: probability of dropout in all networks except that on walks.
+        attention_dropout: probability of dropping a weight of the attention among all nodes.
+        node_output: final map of the nodes: mlp, which is omitted if the global layer is a transformer; norm, a layer
+            norm; or none.
         positional_encoders: outputs are concatenated to the node features, which get the remaining width.
         categorical: how categorical features enter: xavier_uniform, normal or one_hot.
 

@@ -85,7 +85,7 @@ class PPGTAttention(Traced):
         """Return mixed nodes `[N, dim]` of nodes `[N, dim]` and pairs `[P, dim]`, without the residual."""
         q, k, v = (part.unflatten(-1, (self.num_heads, -1)) for part in self.qkv_map(x).chunk(3, dim=-1))
         bias, factor = self.pair_map(pair).chunk(2, dim=-1)  # [P, H] each
-        # Not divided by sqrt(d), unlike the length of keys below, as in the released code.
+        # As in the released code, not divided by sqrt(d), unlike the length of keys below.
         product = (q.index_select(0, pairs.query) * k.index_select(0, pairs.key)).sum(-1)
         length = k.square().sum(-1) / (2 * math.sqrt(k.shape[-1]))  # [N, H]
         weights = softmax(product - length.index_select(0, pairs.key) + bias, pairs.query, num_nodes=x.shape[0])

@@ -285,7 +285,7 @@ class TransformerLapPE(PositionalEncoder):
 
     Each node i is a sequence, with a token for each of the K smallest eigenvalues of the Laplacian: the
     eigenvalue and the node's entry of the eigenvector. The layers are PyTorch's post-norm `TransformerEncoderLayer`
-    with a feed-forward width of 2048. In a graph with fewer than K nodes tokens without an eigenvector are neither
+    with a feed-forward width of 2048. In a graph with fewer than K nodes, tokens without an eigenvector are neither
     attended to nor summed. A layer of width p has `4 p^2 + 9 p + 4096 p + 2048` parameters, W and b have 3 p.
 
     Args:

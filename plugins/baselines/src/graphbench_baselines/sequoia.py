@@ -135,7 +135,7 @@ def clusters_of(assignment: Tensor, batch: Data, layout: DenseLayout) -> Cluster
 
 
 def _between_clusters(number: Tensor, layout: DenseLayout) -> Tensor:
-    """Return 0 within clusters `[T]`, with padding as an additional one, and minus infinity else `[B, 1, N, N]`."""
+    """Return 0 within clusters `[T]`, of which padding is one more, and minus infinity elsewhere, `[B, 1, N, N]`."""
     dense = layout.to_dense(number[:, None] + 1)
     return (dense == dense.transpose(1, 2)).log()[:, None]
 
@@ -383,7 +383,7 @@ class Sequoia(Architecture):
         # A GPS layer passes the layout to its attention without inspecting it.
         x, edge = self.within(x, edge, batch, cast(DenseLayout, clusters))
         sums = scatter(x, clusters.number, 0, batch.num_graphs * self.num_clusters, reduce="sum")
-        # Without attention it only reads edges. A program of torch.compile cannot create a `Data`.
+        # Without attention the layer reads only the edges of its batch; torch.compile cannot create a `Data`.
         cluster, _ = self.among(sums, between, cast(Data, clusters), distances=present)
         penalty = None
         if self.link_weight and self.training:

@@ -81,7 +81,7 @@ class SigGateLayer(nn.Module):
     Args:
         dim: width of nodes and edges.
         num_heads: heads; must divide `dim`.
-        dropout: probability of every Drop; applied twice on the branches of messages and of the network.
+        dropout: probability of every Drop; applied twice to the branches of messages and of the network.
         attention_dropout: probability of dropping an attention weight.
         gated: whether attention has gates; messages always have gates.
     """

@@ -1,4 +1,4 @@
-"""What the script on gates measures, held against loops over graphs and heads, and its table against its records."""
+"""Measurements of the script on gates, against loops over graphs and heads, and its table against its records."""
 
 from __future__ import annotations
 

@@ -46,13 +46,13 @@ def test_one_read_out_of_all_layers_is_the_sum_of_a_read_out_of_each(spec, batch
 
 
 def adjacency(batch):
-    """Dense; an edge that is there twice counts twice."""
+    """Return the dense matrix, in which a duplicate edge counts twice."""
     dense = torch.zeros(batch.num_nodes, batch.num_nodes)
     return dense.index_put((batch.edge_index[1], batch.edge_index[0]), torch.ones(()), accumulate=True)
 
 
 def test_gcn_by_the_mean_over_neighbours(spec, batch):
-    """As the printed scores of "Benchmarking Graph Neural Networks" were obtained: `W mean_j x_j + b`."""
+    """The convolution behind the printed scores of "Benchmarking Graph Neural Networks": `W mean_j x_j + b`."""
     model = GCN(spec, hidden_dim=8, num_layers=1, self_loops=False, edge_weights="mean")
     conv, x = model.layers[0].conv, torch.randn(batch.num_nodes, 8)
     index, weight = model.make_edges(batch.edge_index, batch.num_nodes, x.dtype)
@@ -66,7 +66,7 @@ def test_gcn_by_the_mean_over_neighbours(spec, batch):
 
 
 def test_gcn_without_self_loops_by_its_equation(spec, batch):
-    """`D^-1/2 A D^-1/2 X W + b`, and the bias alone for a node without neighbours."""
+    """`D^-1/2 A D^-1/2 X W + b`, and only the bias for a node without neighbours."""
     torch.manual_seed(0)
     conv = GCN(spec, hidden_dim=8, num_layers=1, self_loops=False).layers[0].conv
     torch.nn.init.normal_(conv.bias)
@@ -97,7 +97,7 @@ def test_last_layer_of_gat_has_one_head_when_asked_for(spec):
 
 
 def test_gat_without_self_loops_reads_neighbours_alone(spec, batch):
-    """A node's own features then reach it through its attention weights alone, which one neighbour does not need."""
+    """A node's own features then enter only through attention weights, which are 1 with a single neighbour."""
     torch.manual_seed(0)
     conv = GAT(spec, hidden_dim=8, num_layers=1, num_heads=2, self_loops=False).layers[0].conv
     x = torch.randn(2, 8)
@@ -160,7 +160,7 @@ P, DIM = 0.4, 8
 
 
 def batch_norm(x):
-    """With the statistics of the rows and weights as they are initialised."""
+    """Apply a batch norm with initial weights and the statistics of the rows."""
     return (x - x.mean(0)) / (x.var(0, unbiased=False) + 1e-5).sqrt()
 
 

@@ -41,7 +41,7 @@ LRGB = {
 
 @pytest.fixture
 def counted(recipe):
-    """Function: parameters of a recipe, with those of an edge encoder that nothing reads in the authors' models."""
+    """Function: parameters of a recipe, including those of an edge encoder that is unused in the authors' models."""
 
     def count(name):
         config, spec, found = recipe(name)
@@ -59,7 +59,7 @@ def counted(recipe):
 
 @pytest.mark.parametrize("name", PLUS)
 def test_published_counts_of_gnn_plus(counted, name):
-    """On ZINC the authors embed the 21 atom types that occur, this platform the 28 of the data's description."""
+    """On ZINC the authors embed the 21 atom types that occur; this platform embeds the 28 of the data's description."""
     found, dim = counted(f"gnnplus/{name}")
     assert found - (7 * (dim - 28) if name.endswith("zinc") else 0) == PLUS[name]
 
@@ -76,7 +76,7 @@ def test_every_recipe_is_counted():
 
 
 def batch_norm(x):
-    """With the statistics of the rows and weights as they are initialised."""
+    """Apply a batch norm with initial weights and the statistics of the rows."""
     return (x - x.mean(0)) / (x.var(0, unbiased=False) + 1e-5).sqrt()
 
 
@@ -85,7 +85,7 @@ def linear(x, module):
 
 
 def drop(x):
-    """The fixed dropout of the tests, which stands in for `torch.nn.functional.dropout`."""
+    """Apply the fixed dropout of the tests, which replaces `torch.nn.functional.dropout`."""
     return F.dropout(x, P)
 
 

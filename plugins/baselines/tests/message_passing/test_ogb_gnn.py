@@ -25,7 +25,7 @@ def batch():
 
 
 def made(layer, **options):
-    """In evaluation mode, every number of it at random."""
+    """Return a model in evaluation mode with random parameters and statistics."""
     torch.manual_seed(0)
     model = OGBGNN(tiny_spec("graph-regression", "both"), layer, DIM, num_layers=3, **options).double().eval()
     with torch.no_grad():
@@ -63,7 +63,7 @@ def gin(conv, x, edges, vectors):
 @pytest.mark.parametrize("residual", [False, True])
 @pytest.mark.parametrize(("layer", "convolution"), [("GCN", gcn), ("GIN", gin)])
 def test_model_agrees_with_its_equations(batch, layer, convolution, residual):
-    """Every layer encodes the edges with weights of its own, and the last has no ReLU."""
+    """Every layer encodes the edges with its own weights, and the last has no ReLU."""
     model = made(layer, residual=residual)
     with torch.no_grad():
         x = model.node_encoder(batch)

@@ -21,7 +21,7 @@ CONFIGS = Path(__file__).parents[2] / "configs" / "classic"
 
 
 def made(**options):
-    """In evaluation mode, every number of it at random."""
+    """Return a model in evaluation mode with random parameters and statistics."""
     torch.manual_seed(0)
     model = SPN(SPEC, DIM, num_layers=2, max_distance=REACH, **options).double().eval()
     with torch.no_grad():
@@ -37,7 +37,7 @@ def batch_of(model, sizes):
 
 
 def distances(batch):
-    """Steps from u to i by breadth-first search, `{(u, i): steps}` of all pairs that a path joins."""
+    """Return the steps from u to i by breadth-first search, `{(u, i): steps}` for all connected pairs."""
     leaving = {node: set() for node in range(batch.num_nodes)}
     for source, target in batch.edge_index.T.tolist():
         leaving[source].add(target)

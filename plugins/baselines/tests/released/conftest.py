@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-#: Values of each feature of atoms and bonds; of chirality those of the time when weights were released.
+#: Values of each feature of atoms and bonds; chirality has those of the time when the weights were released.
 ATOMS, BONDS = (119, 4, 12, 12, 10, 6, 6, 2, 2), (5, 6, 2)
 
 
@@ -20,7 +20,7 @@ def molecules():
     made = []
     for n, rings in ((5, 1), (2, 0), (12, 4), (8, 2)):
         pairs = [(int(torch.randint(0, i, (1,), generator=generator)), i) for i in range(1, n)]
-        for _ in range(rings):  # a new atom's neighbours are joined over another one: two ways of length two
+        for _ in range(rings):  # a new atom's neighbours are also joined through another one: two paths of length two
             a, b = sorted(torch.randperm(n, generator=generator)[:2].tolist())
             pairs += [(a, b)] if (a, b) not in pairs else []
         pairs = [pair for pair in pairs if n != 8 or (pair[0] < 5) == (pair[1] < 5)]

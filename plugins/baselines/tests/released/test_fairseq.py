@@ -102,7 +102,7 @@ class Reference(nn.Module):
 
 
 def shortest_paths(n, edges):
-    """Distances and paths by Floyd and Warshall, each path put together at the last atom that shortened it."""
+    """Compute distances and paths with Floyd-Warshall; each path is joined at the last atom that shortened it."""
     distance = [[0 if i == j else 1 if [i, j] in edges else APART for j in range(n)] for i in range(n)]
     middle = {}
     for k in range(n):
@@ -150,7 +150,7 @@ def test_outputs_are_those_of_the_authors_network(reference, molecules):
 
 
 def test_the_mean_over_all_shortest_paths_is_another_model(reference, molecules):
-    """Else the option `ties` would not be needed."""
+    """Otherwise the option `ties` would not be needed."""
     module = make_module(ties="all").double().eval()
     module.load_state_dict(graphormer({"model": reference.state_dict()}, module.state_dict()))
     with torch.no_grad():
@@ -175,7 +175,7 @@ def test_the_authors_network_has_the_published_size():
     ],
 )
 def test_a_file_that_does_not_fit_is_an_error(reference, spoil, message):
-    """A norm behind the last layer is that of networks with norms before the branches, another model."""
+    """A norm after the last layer belongs to networks with norms before the branches, a different model."""
     state = {name: value.clone() for name, value in reference.state_dict().items()}
     spoil(state)
     with pytest.raises(BadInput, match=message):

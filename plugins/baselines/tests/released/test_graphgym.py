@@ -24,7 +24,7 @@ ATOMS, BONDS = (119, 4, 12, 12, 10, 6, 6, 2, 2), (5, 6, 2)
 
 
 def container(**parts):
-    """A module that holds others by name and does nothing."""
+    """Create a module that only contains others by name."""
     module = nn.Module()
     for name, part in parts.items():
         module.add_module(name, part)
@@ -36,7 +36,7 @@ def tables(sizes, width):
 
 
 class Layer(nn.Module):
-    """GatedGCN and softmax attention side by side, `Norm(s + W2 GELU(W1 s))` on the sum of both."""
+    """GatedGCN and softmax attention in parallel, `Norm(s + W2 GELU(W1 s))` on the sum of both."""
 
     def __init__(self):
         super().__init__()

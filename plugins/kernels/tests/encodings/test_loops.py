@@ -1,4 +1,4 @@
-"""Graphs that loops leave to the plain forms; the tests of each encoding run with loops and without."""
+"""Graphs that the loops leave to the plain forms; the tests of each encoding run with and without loops."""
 
 import pytest
 import torch
@@ -32,7 +32,7 @@ def test_every_graph_is_encoded_whoever_computes_it(table, encoding, largest, mo
     with computed_by("torch"):
         expected = encoding.compute(table)
     monkeypatch.setattr(loops, "_LARGE", largest)
-    monkeypatch.setattr(loops, "_SEARCHED", 1000)  # some graphs at a time
+    monkeypatch.setattr(loops, "_SEARCHED", 1000)  # several graphs at a time
     with computed_by("numba"):
         found = encoding.compute(table)
     assert found.columns.keys() == expected.columns.keys()

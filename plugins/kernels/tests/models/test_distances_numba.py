@@ -1,4 +1,4 @@
-"""Relative terms of one row, against torch in float64; `test_mixture` has them in layers."""
+"""Relative terms of one row, against torch in float64; `test_mixture` tests them in layers."""
 
 import numpy as np
 import pytest

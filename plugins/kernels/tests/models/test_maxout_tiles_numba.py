@@ -1,4 +1,4 @@
-"""Sums of maxima and what kernels need beside them, against NumPy's in float64."""
+"""Sums of maxima and their helpers in kernels, against NumPy in float64."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The kernels, run by Triton's interpreter where there is no graphics card."""
+"""The kernels, run by Triton's interpreter if there is no GPU."""
 
 import torch
 

@@ -18,7 +18,7 @@ TOLERANCE = {torch.float32: 2e-5, torch.float64: 1e-11}
 
 @pytest.fixture(autouse=True)
 def kernels_run():
-    """Whatever the environment says."""
+    """Run the kernels whatever the environment says."""
     with computed_by("numba"):
         yield
 
@@ -34,7 +34,7 @@ def layout_of(sizes):
 
 
 def draw_case(sizes, slots, width, masked=True, leaks=True, pairs=True, scale=1.0, whole=False):
-    """Numbers in float64 that float32 holds exactly, with a layout of a single block, and what has no gradients."""
+    """Draw float64 numbers that are exact in float32, with a layout of one block and the inputs without gradients."""
     tokens, graphs, nodes = sum(sizes), len(sizes), max(sizes)
     count = 3 * tokens if pairs else 0
     numbers = {
@@ -51,7 +51,7 @@ def draw_case(sizes, slots, width, masked=True, leaks=True, pairs=True, scale=1.
     generator = torch.Generator().manual_seed(8)
     graph_of = torch.repeat_interleave(torch.arange(graphs), torch.tensor(sizes))
     place = torch.cat([torch.arange(size) for size in sizes])
-    picked = torch.randint(tokens, (count,), generator=generator).sort().values  # with pairs that come twice
+    picked = torch.randint(tokens, (count,), generator=generator).sort().values  # with duplicate pairs
     mask = None
     if masked:
         mask = torch.arange(slots) < torch.randint(1, slots + 1, (graphs, 1), generator=generator)
@@ -98,7 +98,7 @@ def by_kernel(numbers, layout, mask, row, slot):
 
 
 def assert_as_defined(case, dtype):
-    """Outputs and the gradients of everything, against the definition in float64."""
+    """Outputs and all gradients, against the definition in float64."""
     numbers, *rest = case
     found = []
     for compute, precision in ((by_kernel, dtype), (definition, torch.float64)):
@@ -210,7 +210,7 @@ def make_relations(kind, layout, sizes, dtype):
 
 @pytest.fixture
 def by_both(monkeypatch):
-    """Runs a function by the kernel, which it must ask once, and by torch's operations."""
+    """Return a function that runs another with the kernel, called exactly once, and with torch's operations."""
 
     def run(function):
         calls = []
@@ -313,7 +313,7 @@ def test_what_is_left_to_torch(monkeypatch):
 
 @pytest.mark.parametrize("options", [{}, {"masked": False, "leaks": False}, {"pairs": False}])
 def test_second_derivatives(options):
-    """By the plain form, whose outputs and first derivatives are those of the kernel."""
+    """They use the plain form, whose outputs and first derivatives are those of the kernel."""
     case = draw_case((4, 3), 3, 2, **options)
     names = [name for name, x in case[0].items() if x is not None and x.numel()]
 

@@ -1,4 +1,4 @@
-"""What concerns the compiled code itself; `test_mixture` has what it computes."""
+"""Properties of the compiled code itself; `test_mixture` tests its results."""
 
 import os
 import subprocess

@@ -13,14 +13,14 @@ from graphbench.testing import computed_by
 from graphbench_kernels.nn.attention import fit_loops, place_blocks
 from graphbench_kernels.nn.dropping import draw_bits
 
-SIZES = (5, 1, 30, 4, 12, 17, 3, 70)  # of the last more queries than are worked on at a time
+SIZES = (5, 1, 30, 4, 12, 17, 3, 70)  # the last has more queries than are processed at a time
 HEADS, WIDTH = 3, 5
 
 
 @pytest.fixture(autouse=True)
 def _with_loops(monkeypatch):
-    """Whatever the environment says of kernels."""
-    monkeypatch.delenv(VARIABLE, raising=False)  # of processes that are started
+    """Run the kernels whatever the environment says."""
+    monkeypatch.delenv(VARIABLE, raising=False)  # for child processes
     with computed_by("numba"):
         yield
 
@@ -55,7 +55,7 @@ def results(qkv, bias, upstream, compute):
 @pytest.mark.parametrize("scale", [1.0, 30.0])
 @pytest.mark.parametrize("width", [WIDTH, 16, 24])
 def test_outputs_and_gradients_equal_the_definition(shape, scale, width):
-    """Up to rounding, that of torch's own operations in float32 or that of logits: large ones have few digits left."""
+    """Up to the rounding of torch's operations in float32, or of logits, since large ones have few digits left."""
     layout, upstream = layout_of(), draw(sum(SIZES), HEADS * width, seed=3)
     qkv = draw(sum(SIZES), 3 * HEADS * width) * scale
     bias = None if shape is None else draw(len(SIZES), *shape, seed=2)
@@ -144,7 +144,7 @@ def test_second_derivatives_are_those_of_the_formula(p, biased):
 
 @pytest.mark.parametrize("biased", [False, True])
 def test_dropped_weights_are_those_that_were_drawn(biased):
-    """In a line: for one graph of the batch after the other, and each head, queries and keys."""
+    """Their order is by graph of the batch, then by head, query and key."""
     layout, qkv = layout_of(), draw(sum(SIZES), 3 * HEADS * WIDTH)
     bias = draw(len(SIZES), HEADS, 70, 70, seed=2) if biased else None
     torch.manual_seed(5)
@@ -255,7 +255,7 @@ print(digest.hexdigest())
 
 @pytest.mark.slow
 def test_the_run_that_compiles_rounds_as_later_runs_do(tmp_path):
-    """A first training gave other losses than the same one repeated, with code kept on disk."""
+    """A first training once gave different losses than its repetition with code from disk."""
     environment = {**os.environ, "GRAPHBENCH_KERNEL_CACHE": str(tmp_path / "kernels")}
     first, second = (
         subprocess.run([sys.executable, "-c", _DIGEST], env=environment, check=True, capture_output=True).stdout

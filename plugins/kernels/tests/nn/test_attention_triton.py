@@ -1,4 +1,4 @@
-"""Packed attention in Triton, run by its interpreter where there is no card, against the definition in float64."""
+"""Packed attention in Triton, run by its interpreter if there is no GPU, against the definition in float64."""
 
 import pytest
 import torch
@@ -85,8 +85,8 @@ AGREES = """
     print("equal")
 """
 
-# A thousand rows in narrow heads: the interpreter takes minutes for wide ones. These have smaller tiles, of which 129
-# rows are several.
+# A thousand rows in narrow heads: the interpreter takes minutes for wide ones. Wide heads have smaller tiles, so 129
+# rows fill several.
 LARGE = """
     sizes = (1, 15, 16, 17, 129, 1000)
     for dtype, narrow, others in zip(DIGITS, (8, 16, 32), ((24, 128), (96,), (64,)), strict=True):

@@ -1,4 +1,4 @@
-"""Random bits of kernels: the published generator, and shares that are the probability."""
+"""Random bits of kernels: the published generator, and shares that match the probability."""
 
 import pytest
 import torch

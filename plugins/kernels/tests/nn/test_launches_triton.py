@@ -1,4 +1,4 @@
-"""What kernels declare as their launches is what their code launches, run by Triton's interpreter."""
+"""The declared launches of kernels are those of their code, run by Triton's interpreter."""
 
 from graphbench.testing import run_with_triton
 

@@ -1,4 +1,4 @@
-"""Messages in Triton, run by its interpreter where there is no card, against dense matrices in float64."""
+"""Messages in Triton, run by its interpreter if there is no GPU, against dense matrices in float64."""
 
 import pytest
 import torch

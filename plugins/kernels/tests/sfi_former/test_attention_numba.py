@@ -1,4 +1,4 @@
-"""The kernels of a whole attention: sizes that fill no vector, values that are equal, chunks of rows, threads."""
+"""The kernels of a whole attention: sizes that fill no vector, equal values, chunks of rows, threads."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_rows_of_several_chunks_add_up():
 
 
 def copied(operand):
-    """A copy of an array, also of one in a named tuple."""
+    """Copy an array, or the arrays of a named tuple."""
     if isinstance(operand, np.ndarray):
         return operand.copy()
     return type(operand)(*map(copied, operand)) if isinstance(operand, tuple) else operand

@@ -1,4 +1,4 @@
-"""Arithmetic on sixteen rows side by side."""
+"""Arithmetic on sixteen rows in parallel."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DTYPES = [(np.float32, -126), (np.float64, -1022)]
 
 
 def compiled(function):
-    """Not kept on disk, unlike kernels."""
+    """Compile without a cache on disk, unlike kernels."""
     from numba import njit
 
     return njit(error_model="numpy")(function)

@@ -1,4 +1,4 @@
-"""Which of the operands a kernel takes: water levels on cards, whole attentions on processors."""
+"""Operands that kernels support: water levels on GPUs, whole attention on CPUs."""
 
 import sys
 import types
@@ -14,7 +14,7 @@ from graphbench_sfi_former.sparse_flow import water_level
 
 @pytest.fixture
 def launched(monkeypatch):
-    """Calls of the Triton kernel, on a machine where it could be launched."""
+    """Record the calls of the Triton kernel, as on a machine that can launch it."""
     calls = []
     name = "graphbench_kernels.sfi_former.water_level_triton"
     stand_in = types.ModuleType(name)
@@ -41,7 +41,7 @@ def test_rows_too_long_for_registers_are_left_to_torch(launched, dtype):
 
 
 def test_cards_alone_launch_triton(launched):
-    """On a processor the operation is the plain form, although Triton could be launched."""
+    """On a CPU the operation is the plain form, although Triton could be launched."""
     assert water_level(*levels(3))[0].item() == pytest.approx(1.0)
     assert not launched
 

@@ -62,7 +62,7 @@ def expected(inputs, mask=None):
 def assert_near(got, exact, error):
     for name, values in got.items():
         assert torch.isfinite(values).all(), name
-        scale = exact[name].abs().max().clamp_min(0.05)  # those by the scores of one key are 0
+        scale = exact[name].abs().max().clamp_min(0.05)  # those w.r.t. the scores of a single key are 0
         assert (values.double() - exact[name].double()).abs().max() <= error * scale + 1e-30, name
 
 
@@ -86,8 +86,8 @@ def test_rows_beyond_the_plain_form_are_steep_and_the_others_equal(dtype, std, m
         masks = (None, None) if allowed is None else (allowed[:, 0], torch.tensor([0, 0, 0, 1, 1, 1]))
         output, steep = operations.attend_rows(*inputs, *masks, 0.0, 0)
         other, other_steep = plain_form("graphbench_sfi_former::attend_rows")(*inputs, *masks, 0.0, 0)
-        # A Newton step may lead to the cost of a key to within rounding, which decides then if the row is given up. The
-        # kernel besides gives up rows whose condition is far too large on the way.
+        # A Newton step may reach the cost of a key to within rounding, which then decides if the row is abandoned. The
+        # kernel also abandons rows whose condition is far too large on the way.
         assert int((other_steep & ~steep).sum()) <= 1
         ordinary = ~(steep | other_steep)
         assert not output[steep].any()
@@ -107,7 +107,7 @@ def test_large_logits_and_ties(dtype, std):
 @pytest.mark.parametrize("std", [1, 100])
 @pytest.mark.parametrize("block", [350 * 8, 2**21])
 def test_dropout_has_the_same_factors_in_both_passes(std, block, monkeypatch):
-    """In a matrix cut into blocks of rows, some steep: the output is linear in the values."""
+    """In a matrix split into blocks of rows, some steep: the output is linear in the values."""
     from graphbench_kernels.sfi_former import attention
 
     monkeypatch.setattr(attention, "BLOCK_BYTES", block)

@@ -1,4 +1,4 @@
-"""The kernel, run by Triton's interpreter where there is no graphics card."""
+"""The kernel, run by Triton's interpreter if there is no GPU."""
 
 import torch
 

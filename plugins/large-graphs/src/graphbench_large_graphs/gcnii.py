@@ -24,9 +24,9 @@ class GCNII(Architecture):
     """GCNII and GCNII* (Chen et al., ICML 2020), using PyG's `GCN2Conv`; defaults are for Cora.
 
     `x0 = ReLU(W Drop(features) + b)`, then in layer l `x = ReLU(((1 - a) A Drop(x) + a x0)((1 - b_l) I + b_l W_l))`,
-    `b_l = log(theta / l + 1)`; A is the normalised adjacency matrix with self-loops. The result also has dropout. The
-    runs of the Long Range Graph Benchmark have neither the ReLU and dropout of the input nor the identity: `theta`
-    none, `input_map` false and an `alpha` of 0.2.
+    `b_l = log(theta / l + 1)`; A is the normalised adjacency matrix with self-loops. Dropout is also applied to the
+    result. The runs of the Long Range Graph Benchmark have neither the ReLU and dropout of the input nor the identity:
+    `theta` none, `input_map` false and an `alpha` of 0.2.
 
     Time and memory: `B L (N d^2 + E d)`, `B L (N + E) d`.
 
@@ -43,7 +43,7 @@ class GCNII(Architecture):
         input_map: False: x0 is the concatenation of encoded features (embeddings of categories) and positions.
 
     Raises:
-        BadInput: an option is out of its range, or positions leave no room for features.
+        BadInput: an option is out of range, or positions leave no room for features.
 
     Examples:
         >>> from graphbench.testing import tiny_batch, tiny_spec

@@ -78,7 +78,7 @@ class NAGphormer(Architecture):
         positional_encoders: their outputs are concatenated to the node features; eigenvectors in the paper.
 
     Raises:
-        BadInput: an option is out of its range, or `num_heads` does not divide `hidden_dim`.
+        BadInput: an option is out of range, or `num_heads` does not divide `hidden_dim`.
 
     Examples:
         >>> from graphbench.testing import tiny_batch, tiny_spec

@@ -51,7 +51,7 @@ def softmax_features(x: Tensor, projection: Tensor, temperature: float, layout: 
 
     With `y = x / (sqrt(temperature) d^(1/4))` and rows w of the projection, `f(x) = (exp(w y - |y|^2 / 2 - c) + e) /
     sqrt(M)`. The largest `w y` is c: per row for queries, and per graph for keys, since they share a sum. Both cancel
-    in attention except in e = 1e-6, which keeps sums above zero.
+    in attention except for e = 1e-6, which keeps sums above zero.
 
     Args:
         x: queries or keys `[T, H, d]`, in float32 or float64.
@@ -68,7 +68,7 @@ def softmax_features(x: Tensor, projection: Tensor, temperature: float, layout: 
     """
     y = x * (temperature**-0.5 * x.shape[-1] ** -0.25)
     exponents = y @ projection.to(y.dtype).t()
-    # Detached, as it cancels except in e: its gradient would be noise of that size.
+    # Detached, as it cancels except for e: its gradient would be noise of that size.
     largest = exponents.detach().amax(-1)
     if layout is not None:
         graph_of = layout.graph_of

@@ -76,7 +76,7 @@ class LocalLayer(nn.Module):
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
         """Return nodes `[T, dim]`; the edges must contain every self-loop."""
         x = self.pre_norm(x)
-        # gate * y doubles the degree in x if attention weights are constant: L layers have degree 2^L.
+        # gate * y doubles the degree in x, with attention weights as constants: L layers have degree 2^L.
         gate, y = self.gate(x), self.conv(x, edge_index) + self.linear(x)
         if self.relu:
             gate, y = gate.relu(), y.relu()
@@ -175,7 +175,7 @@ class Polynormer(Architecture):
 
     `x = Drop(W Drop_in(features))`; the outputs of all local layers are summed; `x = LN(sum)` goes through the global
     layers, each `Drop(act(O layer(x)))` with a shared O. With `global_layers=0` the sum itself is the representation:
-    the first stage of the published training. The second starts from it by `--model.init_from`.
+    the first stage of the published training. The second starts from such a run, given by `--model.init_from`.
 
     Time and memory: `B L (N d^2 + (N + E) (d + H))`, `B L ((N + E) (d + H) + d^2)`.
 
@@ -195,7 +195,7 @@ class Polynormer(Architecture):
         positional_encoders: their outputs are concatenated to the node features.
 
     Raises:
-        BadInput: an option is out of its range, or `num_heads` does not divide `hidden_dim`.
+        BadInput: an option is out of range, or `num_heads` does not divide `hidden_dim`.
 
     Examples:
         >>> from graphbench.testing import tiny_batch, tiny_spec

@@ -17,7 +17,7 @@ from torch import Tensor
 from graphbench import GraphBatch
 from graphbench.contracts.kernels import in_program
 
-#: Maximum coordinates for distances as sums of squared differences, without cancellation.
+#: Maximum number of coordinates for distances as sums of squared differences, without cancellation.
 _FEW = 4
 
 
@@ -145,8 +145,8 @@ def cloud_order(batch: GraphBatch) -> dict[str, Any]:
     """Group the clouds of a batch by size.
 
     Returns:
-        `cloud_sizes`, pairs of a distinct size, ascending, and the number of clouds that have it; and `cloud_order`,
-        the clouds in the order of their sizes `[B]`.
+        `cloud_sizes`, pairs of integers: each distinct size, ascending, and the number of clouds that have it; and
+        `cloud_order`, the clouds in the order of their sizes `[B]`.
     """
     sizes = batch.ptr.diff()
     different, counts = sizes.unique(return_counts=True)

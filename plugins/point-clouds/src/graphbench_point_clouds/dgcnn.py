@@ -24,7 +24,7 @@ SLOPE = 0.2
 class EdgeConv(nn.Module):
     """`x_i' = max_j h(W [x_j - x_i, x_i])` over the neighbours j of i; h: batch norm, LeakyReLU, further maps.
 
-    W is applied to points instead of edges, `W_1 x_j + (W_2 - W_1) x_i`, which is equal with k times fewer products.
+    W is applied to points instead of edges, `W_1 x_j + (W_2 - W_1) x_i`, the same with k times fewer products.
 
     Args:
         in_dim: input width.

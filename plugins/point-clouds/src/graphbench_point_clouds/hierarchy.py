@@ -70,8 +70,8 @@ def build_levels(pos: Tensor, clouds: Clouds, near: Tensor, depth: int, divide: 
     size = pool(exact, cloud_of, clouds.num_clouds) - low + MARGIN
     finest, corner, length = math.prod([divide] * (depth - 1)), low[cloud_of], size[cloud_of]
     place = ((exact - corner) / length * finest).long().clamp(0, finest - 1)
-    # Compute larger cells by integer division: rounding could put a point into a cell but not into its parent. Smallest
-    # cells along a cell. Products, since programs of torch.compile fail at powers of sizes.
+    # Compute larger cells by integer division: rounding could put a point into a cell but not into its parent. `wide`
+    # counts the smallest cells along a cell, as a product, since programs of torch.compile fail at powers of sizes.
     wide = torch.full((depth - 1, 1, 1), divide, device=pos.device).cumprod(0) // divide
     along, places = finest // wide, place // wide
     middles = corner + (places.to(exact.dtype) + 0.5) / along * length  # of the cell of each point [depth - 1, T, c]

@@ -48,9 +48,9 @@ class PointCloudModel(Architecture):
 
     Subclasses build the network selected by `of_clouds`, and implement `represent_clouds` and `represent_points`.
 
-    Inputs are positions and, with `use_features`, dense features; in cloud tasks also the categories. In point tasks
-    the categories enter the last maps as one-hot columns, as in published networks that find the parts of a shape of
-    known category. Edges are ignored.
+    Inputs are positions; with `use_features` also the dense features and, in cloud tasks, the categories. In point
+    tasks the categories enter the last maps as one-hot columns, as in published networks that find the parts of a shape
+    of known category. Edges are ignored.
 
     Args:
         spec: the benchmark's description.
@@ -79,7 +79,7 @@ class PointCloudModel(Architecture):
         self.category_dim = 0 if self.of_clouds else codes
 
     def precompute(self, batch: GraphBatch, generator: torch.Generator | None = None) -> dict[str, Any]:
-        """Group clouds by size if sizes differ; sampled points only reach this on the device."""
+        """Group clouds by size if sizes differ; points that are sampled on the device are grouped there."""
         return {} if of_one_size(batch) else cloud_order(batch)
 
     def forward(self, batch: GraphBatch) -> Representation:

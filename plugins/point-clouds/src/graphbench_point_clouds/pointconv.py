@@ -151,7 +151,7 @@ class PointConv(PointCloudModel):
 
     Args:
         spec: the benchmark's description.
-        hidden_dim: width of the first maps; all others are multiples of it, as published at 64.
+        hidden_dim: width of the first maps; all others are multiples of it, as published for 64.
         num_points: points of the first sample; the second has a quarter of them.
         num_neighbors: neighbours of the first sample; the second has twice as many.
         bandwidth: bandwidth of the first density; the others are twice and four times as wide.
@@ -184,7 +184,7 @@ class PointConv(PointCloudModel):
         super().__init__(spec, 4 * hidden_dim, 4 * hidden_dim, use_features)
         if not self.of_clouds:
             raise BadInput(
-                f"PointConv is only for tasks of whole clouds, and {spec.name} is {spec.task}. Use PointNetPlusPlus."
+                f"PointConv supports only tasks of whole clouds, but {spec.name} is {spec.task}. Use PointNetPlusPlus."
             )
         c, h, start = self.coordinates, hidden_dim, self.feature_dim
         fewer = max(1, num_points // 4)

@@ -83,7 +83,7 @@ class PointNetPlusPlus(PointCloudModel):
     Args:
         spec: the benchmark's description.
         hidden_dim: width of the first maps; all others are multiples of it, as published for 64.
-        radius: radii of the first and second balls, for clouds of radius 1.
+        radius: radius of the first balls, for clouds of radius 1; the second balls are twice as large.
         num_points: points of the first sample; the second has a quarter of them.
         num_neighbors: points of the first balls.
         dropout: probability after the last maps.

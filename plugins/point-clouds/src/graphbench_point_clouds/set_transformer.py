@@ -52,8 +52,8 @@ class AttentionBlock(nn.Module):
 def learned_set(count: int, dim: int) -> Tensor:
     """Draw learnable points `[count, dim]`, uniform within `sqrt(6 / (count dim + dim))`.
 
-    This is Xavier's rule for a tensor `[1, count, dim]` with the first axis as input, as in the released code; for
-    `[count, dim]` values would be larger.
+    This is Xavier's rule for a tensor `[1, count, dim]`, which treats the last axis as a kernel, as in the released
+    code; for `[count, dim]` values would be larger.
     """
     return nn.init.xavier_uniform_(torch.empty(1, count, dim))[0]
 

@@ -277,7 +277,7 @@ class Luna(SequenceModel):
             self._draw_as_bert()
 
     def _draw_as_bert(self) -> None:
-        """Initialise as the released code with `apply_bert_init`, which leaves packed tokens unchanged."""
+        """Initialise as in the released code with `apply_bert_init`, which leaves packed tokens unchanged."""
         parts = [self.layers] if self.pair is None else [self.layers, self.pair]
         for module in (module for part in parts for module in part.modules()):
             if isinstance(module, nn.Linear):

@@ -3,7 +3,7 @@
 Ma et al., "Mega: Moving Average Equipped Gated Attention", ICLR 2023, arXiv 2209.10655, section 3.
 
 Legend: T tokens, B documents of a block, N padded tokens; d, z and v are the widths of tokens, of queries and keys, and
-    of values; m moving averages of a channel.
+of values; m moving averages of a channel.
 """
 
 from __future__ import annotations

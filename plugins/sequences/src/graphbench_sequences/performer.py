@@ -65,7 +65,7 @@ class PerformerAttention(ProjectedAttention):
 
     * softmax (FAVOR+): `f(x) = (exp(w . y - |y|^2 / 2 - c) + 1e-6) / sqrt(M)`, whose products are `exp(q . k /
       sqrt(d))` in expectation; c, the largest exponent w . y of a query and of all keys of a document, cancels except
-      in 1e-6;
+      for 1e-6;
     * relu: `f(x) = ReLU(w . y) + 0.001`; without directions `ReLU(x) + 0.001`, d features of unprojected queries and
       keys, as in the Long Range Arena on most tasks.
 
@@ -123,7 +123,7 @@ class PerformerAttention(ProjectedAttention):
         along = y @ self.directions.to(y.dtype).t()
         if self.kernel == "relu":
             return along.relu() + _LEAST["relu"]
-        # Detached, as c cancels except in 1e-6. Keys of a document share one, so that their ratios do not change.
+        # Detached, as c cancels except for 1e-6. Keys of a document share one, so that their ratios do not change.
         if real is None:
             largest = along.detach().amax(-1, keepdim=True)
         else:

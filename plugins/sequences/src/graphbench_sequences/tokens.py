@@ -157,7 +157,7 @@ def check_sequences(spec: BenchmarkSpec) -> None:
     if spec.coordinates != 1:
         raise BadInput(
             f"{spec.name} is no benchmark of sequences: its nodes have {spec.coordinates} coordinates, but a sequence "
-            "needs one, the place of a token. Take ListOps, Text, Retrieval, SequentialImage or Pathfinder."
+            "needs one, the place of a token. Use ListOps, Text, Retrieval, SequentialImage or Pathfinder."
         )
 
 

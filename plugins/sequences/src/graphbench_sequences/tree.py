@@ -1,8 +1,8 @@
 """Trees of a fixed shape over the tokens of documents, by level.
 
 Legend: B documents of a block, N padded tokens, k children of a node. Level 0 contains the tokens. Level l has w_l
-    slots, k for each of its m_l groups of siblings; its n_l = m_(l - 1) nodes, the parents of the groups of level l -
-    1, fill the first slots. W slots of all levels.
+slots, k for each of its m_l groups of siblings; its n_l = m_(l - 1) nodes, the parents of the groups of level l - 1,
+fill the first slots. W slots of all levels.
 """
 
 from __future__ import annotations

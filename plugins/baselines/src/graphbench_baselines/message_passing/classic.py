@@ -146,7 +146,7 @@ class GraphSAGE(MessagePassingNetwork):
 
 
 class GAT(MessagePassingNetwork):
-    """Graph attention network (Velickovic et al. 2018), heads concatenated in every layer, ELU, self-loops.
+    """Graph attention network (Velickovic et al. 2018), heads concatenated in every layer, with ELU and self-loops.
 
     The layer is `x + ELU(Norm(conv(Drop(x))))`, and the convolution also drops attention weights. It has no bias: the
     norm that follows would cancel it. The published runs of "Benchmarking Graph Neural Networks" omit self-loops and
@@ -206,7 +206,7 @@ class GAT(MessagePassingNetwork):
         self.self_loops = self_loops
 
     def precompute(self, batch: GraphBatch, generator: torch.Generator | None = None) -> dict[str, Any]:
-        """Add one self-loop per node, if enabled."""
+        """Give every node exactly one self-loop, if enabled."""
         if not self.self_loops:
             return {}
         return {"looped_edges": add_remaining_self_loops(batch.edge_index, num_nodes=batch.num_nodes)[0]}

@@ -153,7 +153,7 @@ class GNNPlus(MessagePassingNetwork):
         categorical: how categorical features enter: xavier_uniform, normal or one_hot.
 
     Raises:
-        BadInput: an option is unknown, LRGB is used with `feed_forward`, or layers without edges with `edge_walks`.
+        BadInput: an option is unknown, LRGB is used with `feed_forward`, or `edge_walks` with layers without edges.
 
     Examples:
         >>> from graphbench.testing import tiny_batch, tiny_spec

@@ -28,7 +28,7 @@ _EPSILON = 1e-5
 
 
 def aggregate(messages: Tensor, target: Tensor, num_received: Tensor) -> Tensor:
-    """Return `[mean, max, min, std]` of the messages to each node; zeros without messages.
+    """Return `[mean, max, min, std]` of the messages to each node; zeros for nodes without messages.
 
     The deviation is `sqrt(ReLU(mean(m^2) - mean(m)^2) + 1e-5)`, so it is not 0 for equal messages.
 
@@ -51,7 +51,7 @@ def aggregate(messages: Tensor, target: Tensor, num_received: Tensor) -> Tensor:
     precise = messages.to(torch.promote_types(messages.dtype, torch.float32))
     mean = scatter(precise, target, 0, size, reduce="sum") / counts.clamp(min=1)
     squares = scatter(precise.square(), target, 0, size, reduce="sum") / counts.clamp(min=1)
-    # Rounding may make it negative, with a root of NaN; at zero its gradient would be infinite.
+    # Rounding may make the variance negative, and its root NaN; at zero the gradient would be infinite.
     deviation = ((squares - mean.square()).relu() + _EPSILON).sqrt().where(counts > 0, 0.0)
     largest, smallest = (scatter(messages, target, 0, size, reduce=name) for name in ("max", "min"))
     return torch.cat([mean.to(messages.dtype), largest, smallest, deviation.to(messages.dtype)], dim=-1)
@@ -269,7 +269,7 @@ class PNA(Architecture):
 def _mean_log_degree(spec: BenchmarkSpec) -> float:
     if not spec.mean_nodes or not spec.mean_edges:
         raise BadInput(
-            f"{spec.name} does not specify the nodes and edges of its graphs: set mean_log_degree, the mean of "
+            f"{spec.name} does not give the mean numbers of nodes and edges: set mean_log_degree, the mean of "
             "log(degree + 1) over the nodes of the training graphs."
         )
     # log is concave, so this is at least the mean of log(d + 1), which the description does not contain.

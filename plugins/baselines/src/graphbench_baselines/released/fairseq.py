@@ -82,7 +82,7 @@ def _convert_biases(conversion: Conversion, ours: Mapping[str, Tensor]) -> None:
     biases, bias = f"{_GRAPH}.graph_attn_bias", "architecture.bias"
     edges = conversion.pop(f"{biases}.edge_encoder.weight")
     if edges[0].any():
-        raise BadInput("the first row of edge_encoder, for missing edges, is not zero: it would add up.")
+        raise BadInput("the first row of edge_encoder, for missing edges, is not zero, but the model has no such row.")
     bonds = _rows_of_features(edges, BOND_SIZES, _BOND)
     bonds = bonds.to(torch.promote_types(bonds.dtype, torch.float32)) / len(BOND_SIZES)  # half precision would round
     conversion.set(f"{bias}.edge_term.features.table", bonds)

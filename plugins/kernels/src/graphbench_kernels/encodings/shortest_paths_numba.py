@@ -1,7 +1,7 @@
 """Breadth-first searches from and to every node of many graphs, in loops that Numba compiles.
 
 Only imported by `loops`, if `runs_numba` is true. Every graph is searched separately, so results do not depend on
-others.
+other graphs.
 
 Legend: the arrays of a table concatenate graphs; graph g has nodes `node_ptr[g] .. node_ptr[g + 1]`, edges and pairs
 accordingly, and edges number nodes from 0.

@@ -12,7 +12,7 @@ from graphbench_kernels.running import runs_numba, runs_triton
 
 
 def maxima(a: Tensor, b: Tensor) -> Tensor:
-    """`graphbench_sft::maxima`."""
+    """Compute `graphbench_sft::maxima`."""
     if runs_numba(a, b):
         from graphbench_kernels.models import maxout_numba
 
@@ -22,7 +22,7 @@ def maxima(a: Tensor, b: Tensor) -> Tensor:
 
 
 def maxima_gradients(a: Tensor, b: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
-    """`graphbench_sft::maxima_gradients`."""
+    """Compute `graphbench_sft::maxima_gradients`."""
     if runs_numba(a, b, grad):
         from graphbench_kernels.models import maxout_numba
 

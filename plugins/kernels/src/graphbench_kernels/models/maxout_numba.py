@@ -82,7 +82,7 @@ def _gradients(
     grad_a: Array,
     grad_b: Array,
 ) -> None:
-    """Vectors of channels, counted over M, of `grad_a [M, p, d]` and `grad_b [M, s, d]`; operands are shaped alike."""
+    """Fill vectors of channels, counted over M, of `grad_a [M, p, d]` and `grad_b [M, s, d]`, shaped as `a` and `b`."""
     groups, half = -(-channels // LANES), a.dtype.type(0.5)
     dtype = a.dtype
     a_rows, grad_a_rows, halves = (

@@ -119,7 +119,7 @@ def _gradient_of_rows(
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
 ) -> None:
-    """One tile of `out_ic = sum_j grad_ij (1 where own_ic > other_jc, 1/2 where equal, else 0)`, `[M, p, d]`."""
+    """Fill one tile of `out_ic = sum_j grad_ij (1 where own_ic > other_jc, 1/2 where equal, else 0)`, `[M, p, d]`."""
     matrix = tl.program_id(0).to(tl.int64)
     rows = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
     columns = tl.program_id(2) * COLUMNS + tl.arange(0, COLUMNS)

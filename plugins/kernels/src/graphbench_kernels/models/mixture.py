@@ -115,7 +115,7 @@ def _defined(
 def _calls(
     ctx: Any, query: Tensor, mul: Tensor | None, add: Tensor | None, tensors: Sequence[Tensor | None]
 ) -> Iterator[tuple[tuple[Any, ...], int, int]]:
-    """Return for each block the first arguments of the kernels, its number of heads of graphs, and operations."""
+    """Yield for each block the first arguments of the kernels, the number of its graphs' heads, and of operations."""
     num_heads, width = ctx.num_heads, query.shape[1] // ctx.num_heads
     ptr, order, _, shapes = ctx.packing
     factors = query.new_ones(num_heads) if mul is None else mul.clone()  # views of parameters must not reach kernels

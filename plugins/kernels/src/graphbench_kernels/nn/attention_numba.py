@@ -134,7 +134,7 @@ def attend_gradient(
 
     Args:
         first: number of the first item, counted over graphs and heads.
-        last: the item before which to stop.
+        last: end of the items (exclusive).
         rows: as for `attend`, like all arguments up to `factor`.
         starts: first row of each graph.
         sizes: rows of each graph.

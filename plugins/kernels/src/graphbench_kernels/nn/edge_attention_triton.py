@@ -160,7 +160,7 @@ def _target_gradients(
         k = load_row(qkv, key, channels, WIDTH, NUMBER)
         logit = tl.sum(_steered(q * k, steer, row, channels, WIDTH, NUMBER))
         through = tl.sum(above * load_row(qkv, key + HEADS, channels, WIDTH, NUMBER)) - share
-        # A clamp passes no gradient, except at its ends, as in torch up to 2.13.
+        # Clamped logits get no gradient; those at either bound do, as in torch up to 2.13.
         grad_logit = tl.where(tl.abs(logit) <= LARGEST, tl.load(weights + row) * through, 0.0)
         tl.store(grad_logits + row, grad_logit)
         grad_score = _with_scores(grad_logit, grad_scores, row, channels, WIDTH, NUMBER)

@@ -24,7 +24,7 @@ _ONES = np.empty(0, np.float32), np.empty(0, np.float64)
 
 
 def sum_neighbours(x: Tensor, edge_index: Tensor, weight: Tensor | None = None, own: float = 0.0) -> Tensor:
-    """`graphbench::sum_neighbours`."""
+    """Compute `graphbench::sum_neighbours`."""
     if fit_loops(x, edge_index, weight) and (weight is None or weight.shape == edge_index.shape[1:]):
         out: Tensor = _SumOfNeighbours.apply(x, edge_index, weight, own)
         return out
@@ -32,7 +32,7 @@ def sum_neighbours(x: Tensor, edge_index: Tensor, weight: Tensor | None = None, 
 
 
 def sum_rectified(x: Tensor, edge_index: Tensor, edges: Tensor, own: float = 0.0) -> Tensor:
-    """`graphbench::sum_rectified`."""
+    """Compute `graphbench::sum_rectified`."""
     if fit_loops(x, edge_index, edges) and edges.shape == (edge_index.shape[1], x.shape[1]):
         out: Tensor = _SumOfRectified.apply(x, edge_index, edges, own)
         return out
@@ -42,7 +42,7 @@ def sum_rectified(x: Tensor, edge_index: Tensor, edges: Tensor, own: float = 0.0
 def gated_messages(
     nodes: Tensor, edge_index: Tensor, edges: Tensor, extra_gates: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """`graphbench::gated_messages`."""
+    """Compute `graphbench::gated_messages`."""
     fits = 4 * edges.shape[-1] == nodes.shape[-1] and edges.shape[:-1] == edge_index.shape[1:]
     if extra_gates is None and fits and fit_loops(nodes, edge_index, edges):
         messages: tuple[Tensor, Tensor] = _GatedMessages.apply(nodes, edge_index, edges)

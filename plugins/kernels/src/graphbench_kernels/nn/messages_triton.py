@@ -158,7 +158,7 @@ def gated_messages(nodes: Tensor, edges: Edges, edge: Tensor, epsilon: float) ->
 def gated_gradients(
     nodes: Tensor, edges: Edges, raw: Tensor, means: Tensor, shares: Tensor, grad_out: Tensor, grad_raw: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Differentiate nodes `[T, 4 C]` and edges `[E, C]`, from results of `gated_messages` and their gradients."""
+    """Return gradients of nodes `[T, 4 C]` and edges `[E, C]`, from results of `gated_messages` and their gradients."""
     grad_nodes, grad_edge = torch.empty_like(nodes), torch.empty_like(raw)
     grid, options = _launch(means)
     with torch.cuda.device_of(nodes):

@@ -140,7 +140,7 @@ def _find_top(builder: Any, scores: Any, at: Any, vectors: Any, size: Any, tops:
 def _raise_row(
     builder: Any, scores: Any, at: Any, vectors: Any, unit: Any, tops: Any, shares: Any, number: Any
 ) -> None:
-    """Replace the scores of a row by their powers `w_j = 2^(unit (s_j - top))`, and write their inverse sum.
+    """Replace the scores of a row by their powers `w_j = 2^(unit (s_j - top))`, and write the inverse of their sum.
 
     Multiplying differences in this order keeps more digits.
 

@@ -154,7 +154,7 @@ def attend(first: int, last: int, nested: Given, sizes: Sizes, part: Part, keep:
 
 @inlined
 def _multiply_back(sizes: Sizes, row: int, many: int, work: Array, at: Places, grads: Gradients) -> None:
-    """Convert derivatives by scores, and the flow, to those by queries from this row on, and sums of the others."""
+    """Convert derivatives w.r.t. scores, and the flow, to those w.r.t. queries from this row on, and sums of others."""
     keys, size = sizes.keys, sizes.keys * LANES
     width, friction_width, value_width = (
         aligned(sizes.width),
@@ -212,7 +212,7 @@ def _end_back(sizes: Sizes, first_key: int, work: Array, at: Places, grads: Grad
 @inlined
 def _derive_rows(given: Given, sizes: Sizes, part: Part, keep: Array, output: Array, upstream: Array, matrix: int,
                  row: int, many: int, work: Array, at: Places, sums: Array) -> None:  # fmt: skip
-    """Compute derivatives by the scores of LANES rows, and the flow, in their columns; those by energy in `sums`."""
+    """Compute derivatives w.r.t. scores of LANES rows and the flow in their columns, those w.r.t. energy in `sums`."""
     keys, width, start = sizes.keys, sizes.value_width, (matrix * sizes.rows + row) * sizes.value_width
     padded, flow = aligned(sizes.rows), at.columns + FLOW * keys * LANES
     fill_scores(given, sizes, matrix, row, many, work, at)
@@ -229,7 +229,7 @@ def _derive_rows(given: Given, sizes: Sizes, part: Part, keep: Array, output: Ar
     factors_at = _kept(part, matrix, row) * keys
     if len(keep):
         drop(keep, factors_at, many, keys, work, flow)
-    # `derive` replaces derivatives by the flow with the flow: dropout applies to the former before, the latter after.
+    # `derive` writes the flow over derivatives w.r.t. it: dropout applies to the latter before, to the flow after.
     derive(work, at.columns, keys, at.numbers)
     if len(keep):
         drop(keep, factors_at, many, keys, work, flow)

@@ -29,7 +29,7 @@ from graphbench_kernels.sfi_former.rows_numba import (
 Mask = NDArray[np.bool_]
 Integers = NDArray[np.int64]
 
-#: Rows of a matrix whose derivatives by keys and values are summed by one thread: each such chunk has its own sums.
+#: Rows of a matrix whose derivatives w.r.t. keys and values one thread sums: each such chunk has its own sums.
 CHUNK = 512
 UNIT = 1 / math.log(2)
 
@@ -132,7 +132,7 @@ class Places(NamedTuple):
         out: LANES rows of a product.
         keys: K, then sums of its derivatives; only in the backward pass.
         friction_keys: the same for K~.
-        sums: sums of derivatives by V.
+        sums: sums of derivatives w.r.t. V.
         end: total number of numbers.
     """
 

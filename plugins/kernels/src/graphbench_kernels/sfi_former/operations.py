@@ -28,7 +28,7 @@ def attend_rows(
     dropout: float,
     seed: int,
 ) -> tuple[Tensor, Tensor]:
-    """`graphbench_sfi_former::attend_rows`."""
+    """Compute `graphbench_sfi_former::attend_rows`."""
     tensors = (query, key, friction_query, friction_key, value, penalty, alpha)
     options = (masks, mask_of, dropout, seed)
     if runs_numba(*tensors[:5]):

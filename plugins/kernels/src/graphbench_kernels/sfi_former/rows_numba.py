@@ -1,8 +1,8 @@
 """Rows of sparse-flow attention on a CPU: formulas for sixteen rows at a time, from their scores to their flow.
 
 Imported by the other kernels of this folder. The arithmetic and the notation are those of `blocks` and `sparse_flow`.
-The numbers of rows stay in the fastest caches from their scores to their flow, and from the derivatives by their flow
-to those by their scores. The same conditions define steep rows; these are marked and get a flow and derivatives of 0.
+The numbers of rows stay in the fastest caches from their scores to their flow, and from the derivatives w.r.t. their
+flow to those w.r.t. their scores. The same conditions define steep rows, which are marked; flow and derivatives are 0.
 
 Scores are in units of log 2, so a softmax consists of powers of two. Their largest is subtracted only if the bound on
 the logits is large, because any number near it is sufficient.
@@ -23,7 +23,7 @@ from graphbench_kernels.sfi_former.lanes_numba import Desk, in_all_rows, inlined
 Array = NDArray[np.floating]
 
 #: Columns: S and g without their factors, and before that the scores of both kinds; in the backward pass they become
-#: the derivatives by the scores. The third contains the derivatives by the flow, and then the flow itself.
+#: the derivatives w.r.t. the scores. The third contains the derivatives w.r.t. the flow, and then the flow itself.
 WEIGHT, COST, FLOW, COLUMNS = range(4)
 #: Numbers of rows that the backward pass needs: unit, level, slope and gain, the number subtracted from the scores and
 #: the factor of their powers in S, the same from the friction's scores to g, and which rows are not solved here.
@@ -346,7 +346,7 @@ def _derivatives(
     through: Lanes,
     mark: Lanes,
 ) -> tuple[Lanes, ...]:
-    """Replace the scores with derivatives by them, and the derivatives by the flow with the flow."""
+    """Replace the scores with derivatives w.r.t. them, and the derivatives w.r.t. the flow with the flow."""
     weight, cost, solved = desk.column(WEIGHT), desk.column(COST), mark <= 0.0
     w, gap, push, g = _push(desk, level, cost_factor, factor, mean, rest)
     rise = choose(weight > 0.0, through / weight, 0.0)  # 0 at keys that are not allowed
@@ -361,12 +361,12 @@ _derive = over_keys(_derivatives, (LEVEL, COST_FACTOR, FACTOR, _MEAN, _REST, GAI
 
 @inlined
 def derive(work: Array, columns: int, count: int, rows: int) -> None:
-    """Convert derivatives by the flow of LANES rows to those by their scores, 0 in rows not solved here.
+    """Convert derivatives w.r.t. the flow of LANES rows to those w.r.t. their scores, 0 in rows not solved here.
 
     Args:
         work: contains all operands.
-        columns: place of the columns; WEIGHT and COST contain the scores and become the derivatives by them, FLOW
-            contains the derivatives by the flow and becomes the flow.
+        columns: place of the columns; WEIGHT and COST contain the scores and become the derivatives w.r.t. them,
+            FLOW contains the derivatives w.r.t. the flow and becomes the flow.
         count: keys K.
         rows: place of the numbers of rows, with the state from `solve`, and DOT.
     """

@@ -16,7 +16,7 @@ _KEYS_PER_WARP = 256
 
 
 def water_level(weight: Tensor, cost: Tensor, slack: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Compute the operation of this name."""
+    """Compute `graphbench_sfi_former::water_level`."""
     num_keys, shape = weight.shape[-1], (*weight.shape[:-1], 1)
     level, slope = weight.new_empty((2, *shape)).unbind(0)
     settled = torch.empty(shape, dtype=torch.uint8, device=level.device)
