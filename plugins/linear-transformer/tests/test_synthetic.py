@@ -224,7 +224,7 @@ def test_frozen_stack_returns_the_demands_own_block():
     lengths = (torch.linalg.matrix_norm(incidence) ** 2 + 9 * torch.linalg.matrix_norm(demands) ** 2).sqrt()
     torch.testing.assert_close(answer, 3 * demands / lengths[:, None, None])
     for spec, options in ((VECTORS, {}), (MAPS, {"form": "efficient"})):
-        with pytest.raises(BadInput, match="frozen=True is a stack"):
+        with pytest.raises(BadInput, match="frozen=True needs form=general"):
             LinearTransformer(spec, frozen=True, **options)
 
 
