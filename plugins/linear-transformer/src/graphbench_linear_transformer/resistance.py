@@ -177,7 +177,9 @@ def _check_pairs(pairs: Tensor, num_nodes: int) -> None:
     if pairs.dim() != 2 or pairs.shape[0] != 2 or pairs.is_floating_point():
         raise BadInput(f"pairs must be integers [2, p], but got {pairs.dtype} {list(pairs.shape)}.")
     if pairs.numel() and (int(pairs.min()) < 0 or int(pairs.max()) >= num_nodes):
-        raise BadInput(f"pairs must be in 0 .. {num_nodes - 1}, but is in {int(pairs.min())} .. {int(pairs.max())}.")
+        raise BadInput(
+            f"pairs has nodes {int(pairs.min())} to {int(pairs.max())}, but the graph has nodes 0 to {num_nodes - 1}."
+        )
 
 
 def _by_layers(
