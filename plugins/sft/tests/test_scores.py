@@ -17,13 +17,13 @@ needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="torch.c
 
 @pytest.fixture(params=["numba", "torch"], autouse=True)
 def way(request):
-    """Every test runs with the loops and with torch's operations."""
+    """Run every test with the loops and with torch's operations."""
     with computed_by(request.param):
         yield request.param
 
 
 class LargestTensor(TorchDispatchMode):
-    """Remembers the largest tensor that any operation returns."""
+    """Record the largest tensor that any operation returns."""
 
     numel = 0
 
