@@ -276,7 +276,7 @@ def main() -> None:
     parser.add_argument("--rates", nargs="+", type=float, help="learning rates; by default the published one")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
     parser.add_argument("--short", action="store_true", help=f"the settings of SHORT, {SHORT_EPOCHS} epochs")
-    parser.add_argument("--epochs", type=int, help=f"100, with --short {SHORT_EPOCHS}")
+    parser.add_argument("--epochs", type=int, help=f"default: 100, with --short {SHORT_EPOCHS}")
     parser.add_argument("--set", dest="assignments", action="append", default=[], metavar="NAME=VALUE")
     options = parser.parse_args()
     epochs = options.epochs or (SHORT_EPOCHS if options.short else 100)

@@ -36,7 +36,7 @@ PUBLISHED = [
 
 @cache
 def read(name):
-    """The file of a benchmark, under the overlay of its depth where that is not 12."""
+    """Return the file of a benchmark, and the overlay of its depth if that is not 12."""
     benchmark, depth = name.split("-")
     content = yaml.safe_load((CONFIGS / f"{benchmark}.yaml").read_text())
     if depth != "12":
@@ -48,7 +48,7 @@ def read(name):
 
 @cache
 def build(name, walks=None, **changes):
-    """The module of an experiment file, with other options, on no device: nothing is allocated."""
+    """Build the module of an experiment file, with other options, on the meta device: nothing is allocated."""
     content = read(name)
     options = dict(content["model"]["architecture"]["init_args"])
     encoding = options.pop("substructures")["init_args"]

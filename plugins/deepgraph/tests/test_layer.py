@@ -1,4 +1,4 @@
-"""One layer against a dense float64 reference, deepnorm's factors, and what a layer tells a listener."""
+"""One layer against a dense float64 reference, deepnorm's factors, and the trace of a layer."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def reference(batch, draw, bias, graph, max_distance):
             far = len(paths[j]) - 1 if j in paths else max_distance + 1
             value = bias.distance.weight[min(far, max_distance) if j in paths else max_distance + 1].clone()
             if edges is not None and j in paths and far:
-                # All shortest paths count alike, and parallel edges make paths of their own.
+                # All shortest paths have equal weight, and parallel edges give separate paths.
                 walks = [
                     walk[:MAX_HOPS]
                     for nodes_of_path in nx.all_shortest_paths(net, i, j)

@@ -30,7 +30,7 @@ class GivenDraw(DeepGraph):
 
 
 class TestGivenDraw(ArchitectureContract):
-    """Under a given draw every promise holds, that about the order of the nodes included."""
+    """For a given draw the whole contract holds, including the one about the order of the nodes."""
 
     architecture = GivenDraw
     options = SMALL
@@ -43,7 +43,7 @@ class TestDeepGraph(ArchitectureContract):
     most_launches = 363
 
     def test_node_order_does_not_matter(self):
-        """In evaluation another numbering is another draw: the mean over draws agrees, within its error."""
+        """In evaluation a different numbering is a different draw: the means over draws agree within their error."""
         torch.manual_seed(0)
         spec = tiny_spec()
         model = DeepGraph(spec, **SMALL | {"num_draws": 150}).eval()
@@ -168,7 +168,7 @@ def test_any_graph_trains_alone_and_together(encoding):
 
 
 def test_graphs_without_any_substructure_work():
-    """Geometric patterns alone on graphs that have none: nodes and graph token are left."""
+    """With only geometric patterns on graphs that have none, nodes and graph token remain."""
     model = small("categorical", substructures=GEOMETRIC)
     graphs = [graph_of(nx.path_graph(2), model.spec), graph_of(nx.empty_graph(3), model.spec)]
     table = encode(GraphTable.from_graphs(graphs), model.required_encodings())
@@ -233,7 +233,7 @@ def test_random_content_is_normal_and_repeats():
 
 
 def test_checkpointing_changes_memory_alone():
-    """The same losses and gradients, dropout included; fewer tensors kept for the way back."""
+    """Losses and gradients are the same, dropout included; fewer tensors are kept for the backward pass."""
     results, kept = [], []
     for checkpointing in (False, True):
         model = small(checkpointing=checkpointing, dropout=0.2, num_layers=6).train()
@@ -297,7 +297,7 @@ def test_wrong_options_are_refused(options, message):
 
 
 def test_the_loader_samples_as_the_model_does():
-    """A candidate becomes a token as often by the loader's generators as by PyTorch's, which a bare batch gets."""
+    """A candidate becomes a token as often with the loader's generators as with PyTorch's, which a bare batch uses."""
     model = small("categorical").train()
     table = encode(tiny_table(model.spec, sizes=[9]), model.required_encodings())
     sampler = SizeBucketSampler(table.num_nodes, 1, shuffle=True)

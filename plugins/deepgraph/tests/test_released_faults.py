@@ -1,4 +1,4 @@
-"""Faults of the authors' released code, one by one (the README numbers them), which ours has not."""
+"""Faults of the authors' released code, one by one (numbered in the README), which ours does not have."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_depth_first_order_enters_the_encoding():
 
 
 def test_no_substructure_token_is_zeroed():
-    """Fault 2, first token zeroed: every token holds its encoding, alone and beside larger graphs."""
+    """Fault 2, first token zeroed: every token has its encoding, alone and batched with larger graphs."""
     model = small("categorical")
     table = table_of(model, [nx.cycle_graph(size) for size in (4, 9, 6)])
     for rows in ([0], [0, 1, 2], [1, 0]):
@@ -85,7 +85,7 @@ def test_no_substructure_token_is_zeroed():
 
 
 def test_long_paths_of_batch_mates_do_not_matter():
-    """Fault 3, hops beyond a path: a triangle's bias is the same beside a path of 12 nodes."""
+    """Fault 3, hops beyond a path: a triangle's bias is the same in a batch with a path of 12 nodes."""
     model = small("categorical")
     table = table_of(model, [nx.cycle_graph(3), nx.path_graph(12)])
     with torch.no_grad():
@@ -94,7 +94,7 @@ def test_long_paths_of_batch_mates_do_not_matter():
 
 
 def test_substructures_without_edges_do_not_shift_others():
-    """Fault 4: an isolated node's neighbourhood has an empty matrix of its own; the others keep theirs."""
+    """Fault 4: an isolated node's neighbourhood has its own empty matrix; the others keep theirs."""
     model = small("categorical")
     batch = table_of(model, [nx.disjoint_union(nx.empty_graph(1), nx.cycle_graph(5))]).batch([0])
     prepared = model._prepare(model.precomputed(batch), 0)
@@ -173,7 +173,7 @@ def kept(folder):
 
 
 def assert_belongs_to(data, molecules):
-    """Every stored column is that of the molecules in its split: distances by RDKit, the rest computed anew."""
+    """Every stored column is that of the molecules in its split: distances by RDKit, the rest recomputed."""
     for split, smiles in molecules.items():
         table = data.tables[split]
         for row, text in enumerate(smiles):
@@ -198,7 +198,7 @@ def test_splits_and_files_never_share_what_is_kept(opened, tmp_path):
 
 
 def test_a_changed_file_has_fresh_entries(opened, tmp_path):
-    """Under the same name, one molecule is exchanged: its split is computed anew, the others are taken as they are."""
+    """If one molecule is exchanged under the same name, its split is recomputed and the others are reused."""
     data = opened(MOLECULES)
     before = kept(tmp_path)
     changed = MOLECULES | {"test": ["OC1CC1C", "CC(C)(C)CC"]}
@@ -237,13 +237,13 @@ def test_features_of_molecules_share_no_row():
 
 
 def merged(below, above):
-    """Options of two configurations, one over the other."""
+    """Merge the options of two configurations, the second over the first."""
     both = {k: merged(below[k], v) if isinstance(v, dict) and k in below else v for k, v in above.items()}
     return below | both
 
 
 def architecture_of(*names):
-    """Options of DeepGraph in experiment files, one over the other, as a small model."""
+    """Return the merged options of DeepGraph in experiment files, as a small model."""
     options = {}
     for name in names:
         content = yaml.safe_load((CONFIGS / f"{name}.yaml").read_text())
@@ -253,7 +253,7 @@ def architecture_of(*names):
     return options | SMALL
 
 
-#: Those of DeepGraph, but for depth, which `test_counts.py` has; rows of the control are of other models.
+#: Overlays of DeepGraph except for depth (see `test_counts.py`); the control's rows are other models.
 OVERLAYS = sorted(
     path.stem
     for path in (CONFIGS / "overlays").glob("*.yaml")
@@ -347,7 +347,7 @@ def test_checkpoints_are_chosen_on_validation(path):
 
 @pytest.mark.parametrize("benchmark", [PATTERN, CLUSTER])
 def test_node_scores_are_class_averaged(benchmark):
-    """Trained with weighted loss and chosen by class-averaged accuracy; plain accuracy is scored beside it."""
+    """Trained with weighted loss and chosen by class-averaged accuracy; plain accuracy is also scored."""
     assert (benchmark.spec.metric, benchmark.spec.loss) == ("class_accuracy", "weighted_cross_entropy")
     module = BenchmarkModule(benchmark.spec, lambda spec: DeepGraph(spec, **SMALL))
     assert {"class_accuracy", "accuracy"} <= set(module.task.build_metrics())

@@ -1,4 +1,4 @@
-"""Numbers of depth on ZINC on the pages, against the rows of its runs."""
+"""The pages' numbers of depth on ZINC against the rows of its runs."""
 
 import csv
 from pathlib import Path

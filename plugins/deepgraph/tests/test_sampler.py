@@ -25,7 +25,7 @@ ENCODING = Substructures(distinct_neighbourhoods=False)
 
 
 def read_molecules(count):
-    """Connected molecules of ZINC's usual size from the file that RDKit ships."""
+    """Return connected molecules of ZINC's usual size from the file that RDKit ships."""
     RDLogger.DisableLog("rdApp.*")
     lines = (Path(RDConfig.RDDataDir) / "NCI" / "first_5K.smi").read_text().splitlines()
     for line in lines[200:]:
@@ -228,7 +228,7 @@ def assert_section_5_1_and_appendix_i_hold(batch):
     available = chosen_kinds(batch, torch.arange(len(batch.substructure_type)))
     for kind in (Kind.CYCLE, Kind.STAR, Kind.HOP):
         fewer = kinds[:, Kind.PATH] - kinds[:, kind]
-        # A kind falls behind only where all of it is chosen, or what is left of it covers too few.
+        # A kind falls behind only if all of it is chosen, or the rest of it covers too few nodes.
         spent = kinds[:, kind] == available[:, kind]
         assert ((fewer.abs() <= 1) | spent).double().mean() > 0.9, f"paths against {kind.name}"
     assert (kinds[:, Kind.PATH].double() / number).mean() < 0.4
@@ -310,7 +310,7 @@ def test_choice_within_the_pool_is_uniform():
 
 
 def test_initial_draw_takes_the_kinds_in_turn():
-    """One node in every candidate: the initial draw alone decides, and is balanced and uniform within a kind."""
+    """With one node in every candidate only the initial draw decides; it is balanced and uniform within a kind."""
     kinds = [0] * 1 + [1] * 6 + [3] * 3
     arguments = tiny([(0,)] * 10, 1, kinds=kinds, graphs=3000)
     for number, expected in ((1, [1 / 3, 1 / 3, 1 / 3]), (3, [1, 1, 1]), (6, [1, 2.5, 2.5]), (10, [1, 6, 3])):

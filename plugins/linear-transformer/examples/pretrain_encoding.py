@@ -2,7 +2,7 @@
 
 The file it writes is for `init_from` of the model: weights named as in a module with `positional_encoding`. The loss is
 the authors': the mean over molecules of the sum over columns of `min ‖φ ± v‖²`; an encoding orthogonal to its target
-has a loss of 2 per column. Prints it on validation molecules, with atoms in the order of the file and shuffled.
+has a loss of 2 per column. The loss on validation molecules is printed, with atoms in the file's order and shuffled.
 """
 
 from __future__ import annotations

@@ -89,7 +89,7 @@ def train(point: Point, extra: list[str]) -> dict[str, Any]:
 
 
 def _single(name: str) -> bool:
-    """Check for the score of one eigenvector."""
+    """Return whether this is the score of one eigenvector."""
     return name.startswith("test/loss_") and name[10:].isdigit()
 
 
@@ -102,7 +102,7 @@ def rows(path: Path) -> list[dict[str, str]]:
 
 
 def append(path: Path, row: dict[str, Any]) -> None:
-    """Add a row, on disk before this returns."""
+    """Append a row, flushed to disk before this returns."""
     fresh = not path.is_file()
     with path.open("a", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, COLUMNS)

@@ -26,7 +26,7 @@ class Recipe:
         lr: learning rate of maps is the smaller of this over the number of layers and `largest_lr`.
         largest_lr: see `lr`.
         general_too: the general form also learns eigenvectors at that rate, not at the configuration's.
-        drops: number of times the rate is halved, at equal distances; 0 leaves the configuration's schedule.
+        drops: number of times the rate is halved, at equal intervals; 0 keeps the configuration's schedule.
     """
 
     folder: str

@@ -2,7 +2,7 @@
 
     python plugins/linear-transformer/experiments/table_2.py --output runs/table-2 --starts 3 --overlay narrow
 
-As in the paper, every row is the best of `--starts` initialisations: each is trained for one epoch, and the seed with
+Like the authors', every row is the best of `--starts` initialisations: each is trained for one epoch, and the seed with
 the best validation score is trained fully. The published recipe keeps its learning rate within an epoch, so trials
 train at a constant rate. The run that follows repeats the epoch of its trial; only the seed is reused. Each training is
 a `graphbench fit` and `graphbench test` in a separate folder, so you can stop the command at any time and run it again.
@@ -43,7 +43,7 @@ def run_seeds(seed: int, starts: int) -> list[int]:
 
 
 def best_start(scores: Sequence[float]) -> int:
-    """Return the trial with the lowest validation error; the first of equals."""
+    """Return the trial with the lowest validation error; the first if several are equal."""
     return min(range(len(scores)), key=lambda start: scores[start])
 
 

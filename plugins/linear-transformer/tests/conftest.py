@@ -38,7 +38,7 @@ def incidence_of(name):
 
 @pytest.fixture(params=["FC", "CSL", "random", "molecule"])
 def graph(request):
-    """One graph with everything that tests compare with: B, L, its eigenvalues and eigenvectors, demands."""
+    """One graph with everything that tests compare against: B, L, its eigenvalues and eigenvectors, demands."""
     incidence = incidence_of(request.param)
     laplacian = incidence @ incidence.mT
     values, vectors = torch.linalg.eigh(laplacian)
@@ -58,7 +58,7 @@ def graph(request):
 
 @pytest.fixture
 def batch():
-    """Graphs of 5, 1, 9, 4, 12 and 3 nodes; some edges come twice or as loops, and two graphs have none."""
+    """Return graphs of 5, 1, 9, 4, 12 and 3 nodes; some edges are repeated or loops, and two graphs have none."""
     generator = torch.Generator().manual_seed(1)
     graphs = []
     for n in (5, 1, 9, 4, 12, 3):

@@ -1,4 +1,4 @@
-"""The bounds are those in print; whether constructions meet them is tested with the constructions."""
+"""The bounds are the printed ones; tests of the constructions check that these meet them."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Checks before computing; the tests of the constructions show them where users meet them."""
+"""Checks before computing; the tests of the constructions trigger them as users would."""
 
 import networkx as nx
 import pytest

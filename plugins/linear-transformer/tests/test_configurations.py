@@ -9,7 +9,7 @@ import yaml
 from graphbench.cli import main
 
 CONFIGS = Path(__file__).parents[1] / "configs"
-#: GT + LapPE has 799,747; GT alone lacks the map of 3 positions to 128 numbers; the linear transformer adds 240.
+#: GT + LapPE has 799,747; GT without it lacks the map of 3 positions to 128 numbers; the linear transformer adds 240.
 PUBLISHED = {"qm9-gt": 799_747 - 512, "qm9-gt-lappe": 799_747, "qm9-gt-linear-transformer": 799_747 + 240}
 
 

@@ -78,7 +78,7 @@ class TestRandom(PositionalEncoderContract):
 
 
 def randomised(encoder, size=0.3):
-    """Layers that do something: fresh ones change nothing but lengths."""
+    """Return an encoder whose layers have an effect: fresh ones change only lengths."""
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for parameter in encoder.transformer.parameters():
@@ -98,7 +98,7 @@ def test_authors_form_has_the_published_parameters(max_nodes, dim, published):
 @pytest.mark.parametrize("evolve_incidence", [True, False])
 @pytest.mark.parametrize("initial", ["walks", "slots", "random"])
 def test_a_plain_batch_of_pyg_will_do(batch, initial, evolve_incidence):
-    """Bit by bit as for a `GraphBatch`, whose layout is at hand; a single graph is a batch of one."""
+    """The result is bitwise that of a `GraphBatch`, whose layout is stored; a single graph is a batch of one."""
     edges = [batch.edge_index[:, batch.batch[batch.edge_index[0]] == graph] for graph in range(batch.num_graphs)]
     sizes = batch.ptr.diff().tolist()
     graphs = [
@@ -186,7 +186,7 @@ def test_a_hundred_thousand_edges_pass_forward_and_backward(initial):
 
 
 def test_same_initial_features_give_equivariant_outputs():
-    """Only Φ_0 depends on node numbers. So permuting B and Φ_0 alike, as the released code does, changes nothing."""
+    """Only Φ_0 depends on node numbers, so permuting both B and Φ_0, as the released code does, has no effect."""
     table = tiny_table(tiny_spec())
     permuted, origin = permute_nodes(table)
     first, second = (t.batch(range(len(t))) for t in (table, permuted))
@@ -247,7 +247,7 @@ def test_shuffled_slots_are_all_different(batch):
 
 @pytest.mark.slow
 def test_pretraining_on_eigenvectors_lowers_their_loss():
-    """A few steps towards the first non-trivial eigenvectors of the normalised Laplacian."""
+    """Train a few steps towards the first non-trivial eigenvectors of the normalised Laplacian."""
     table = encode(tiny_table(tiny_spec(), 24), [LapPE(2, "symmetric", skip_trivial=True)])
     batch = table.batch(range(len(table)))
     torch.manual_seed(0)
@@ -281,7 +281,7 @@ SPEC = BenchmarkSpec("T", "graph-regression", Features((5,)), Features(), "MAE",
 
 
 def Sum(spec):
-    """The least architecture that reads dense features."""
+    """A minimal architecture that reads dense features."""
     from graphbench import Architecture, Representation
     from graphbench.nn import NodeEncoder
 

@@ -63,7 +63,7 @@ def test_sampled_csl_graphs_have_every_skip_but_half(generator):
 
 
 def test_graphs_of_several_sizes_have_the_laplacians_of_networkx(generator):
-    """Absent edges go from node 0 to itself, where they must leave no trace."""
+    """Absent edges go from node 0 to itself and must have no effect there."""
     wires, resistance = sample_resistors(make_wiring("ER", range(4, 9)), 30, generator)
     incidence = incidence_matrices(wires, resistance)
     assert not wires.present.all()

@@ -12,7 +12,7 @@ from graphbench_linear_transformer.graphs import incidence_matrix
 
 @pytest.fixture(params=[True, False], ids=["weighted", "unit"])
 def forms(request):
-    """The same B as a matrix and as edges, in float64."""
+    """Return the same B as a matrix and as edges, in float64."""
     edges = all_pairs(7)[:, [0, 3, 4, 9, 11, 14, 15, 20]]
     resistance = torch.linspace(0.3, 3, 8, dtype=torch.float64) if request.param else torch.ones(8, dtype=torch.float64)
     return DenseIncidence(incidence_matrix(edges, 7, resistance)), SparseIncidence.from_edges(edges, 7, resistance)

@@ -15,7 +15,7 @@ def draw(*shape):
 
 
 def randomised(layer):
-    """The layer in float64 with random weights of moderate size, none of them 0 or 1."""
+    """Return the layer in float64 with random weights of moderate size, none of them 0 or 1."""
     layer = layer.double()
     with torch.no_grad():
         for parameter in layer.parameters():

@@ -168,7 +168,7 @@ def test_options_that_do_not_fit_are_refused():
         ({"method": "sparse"}, "method must be one of"),
         ({"method": "direct", "num_layers": 3}, "num_layers needs method=.layers."),
         ({"tolerance": 0.0}, "positive tolerance"),
-        ({"pairs": torch.tensor([[0], [3]])}, "pairs contain nodes 0 to 3"),
+        ({"pairs": torch.tensor([[0], [3]])}, "pairs has nodes 0 to 3, but the graph has nodes 0 to 2"),
         ({"pairs": torch.tensor([0, 1])}, "pairs must be integers"),
     ]
     for options, message in cases:

@@ -1,4 +1,4 @@
-"""Numbers of table 2 on QM9 and of the figures on the page, against the rows of their runs."""
+"""The page's numbers of table 2 on QM9 and of the figures, against the rows of their runs."""
 
 import csv
 from pathlib import Path

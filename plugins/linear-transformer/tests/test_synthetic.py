@@ -31,7 +31,7 @@ VECTORS = dataclasses.replace(MAPS, node=Features(), num_targets=4, max_nodes=8,
 
 
 def table_of(incidences, demands=None):
-    """Graphs with the edges of these incidence matrices, every edge in both directions."""
+    """Return graphs with the edges of these incidence matrices, every edge in both directions."""
     graphs = []
     for number, matrix in enumerate(incidences):
         tail, head = matrix.argmin(0), matrix.argmax(0)
@@ -58,7 +58,7 @@ class TestMapsOfDemands(ArchitectureContract):
 
 
 class TestGeneralForm(ArchitectureContract):
-    """Weights belong to edges by their order, which a renumbering of nodes leaves alone."""
+    """Weights belong to edges by their order, which a renumbering of nodes does not change."""
 
     architecture = LinearTransformer
     options = {"num_layers": 2}  # noqa: RUF012
@@ -125,7 +125,7 @@ def test_eigenvectors_start_from_the_trained_rows():
     incidence = sample_incidence("CSL", 3, 8, torch.Generator().manual_seed(2))
     model = LinearTransformer(VECTORS, "efficient", num_layers=4).double()
     answer = model(batch_of(incidence)).node.view(3, 8, 4)
-    first = model.initial[:, 8:12]  # W^V = W^R = 0 at the start: nothing but lengths changes
+    first = model.initial[:, 8:12]  # W^V = W^R = 0 at the start: only lengths change
     torch.testing.assert_close(answer, (first / first.norm(dim=0)).expand(3, -1, -1))
     assert {name for name, _ in model.named_parameters()} >= {"initial"}
 
@@ -179,8 +179,8 @@ def best_of_two_numbers(batch):
     return math.log(min(loss(2 * math.pi * step / 4000) for step in range(4000)))
 
 
-#: Log loss of the best `a I + b L` over many CSL graphs and ten demands, to which one layer comes in the authors'
-#: notebooks, which centre demands for the heat kernel alone.
+#: Log loss of the best `a I + b L` over many CSL graphs and ten demands, which one layer reaches in the authors'
+#: notebooks; these centre demands only for the heat kernel.
 KNOWN = {
     ("electric", True): -1.65,
     ("electric", False): -0.96,
@@ -192,7 +192,7 @@ KNOWN = {
 @pytest.mark.parametrize("centred", [True, slow(False)])
 @pytest.mark.parametrize("target", one_of_each(["electric", "resistive", "heat"]))
 def test_one_layer_learns_the_best_polynomial_of_degree_one(networks, target, centred):
-    """`Φ+ = R_ΦΛ Ψ + α L Ψ V_ΦΛ`: one layer can do a I + b L, and little more. Guards data, loss and model at once."""
+    """`Φ+ = R_ΦΛ Ψ + α L Ψ V_ΦΛ`: one layer can compute a I + b L, and little more. Tests data, loss, model at once."""
     spec, batch = networks(target, centred)
     best = best_of_two_numbers(batch)
     assert best == pytest.approx(KNOWN.get((target, centred), best), abs=0.3)
@@ -224,7 +224,7 @@ def test_frozen_stack_returns_the_demands_own_block():
     lengths = (torch.linalg.matrix_norm(incidence) ** 2 + 9 * torch.linalg.matrix_norm(demands) ** 2).sqrt()
     torch.testing.assert_close(answer, 3 * demands / lengths[:, None, None])
     for spec, options in ((VECTORS, {}), (MAPS, {"form": "efficient"})):
-        with pytest.raises(BadInput, match="frozen=True is a stack"):
+        with pytest.raises(BadInput, match="frozen=True needs form=general"):
             LinearTransformer(spec, frozen=True, **options)
 
 

@@ -29,7 +29,7 @@ def randomised(model, dtype=torch.float64, size=0.3):
 
 @pytest.fixture
 def graphs():
-    """Graphs of different sizes: a list of B and of Φ_0, both scaled so that nothing explodes."""
+    """Return graphs of different sizes: a list of B and of Φ_0, both scaled so that nothing diverges."""
     generator = torch.Generator().manual_seed(0)
     incidences = [0.3 * sample_incidence(family, 1, n, generator)[0] for n, family in SIZES]
     return incidences, [0.3 * torch.randn(n, FEATURES, generator=generator, dtype=torch.float64) for n, _ in SIZES]
@@ -42,7 +42,7 @@ def padded(graphs):
 
 
 def cut(model, num_edges):
-    """The general transformer with the weights of the first `num_edges` edges and of all features."""
+    """Return the general transformer with the weights of the first `num_edges` edges and of all features."""
     kept = torch.cat([torch.arange(num_edges), torch.arange(model.num_edges, model.num_edges + model.num_features)])
     small = GeneralTransformer(
         len(model.layers), num_edges, model.num_features, model.incidence_norm, model.feature_norm, model.scale_by_nodes
@@ -128,7 +128,7 @@ def test_nodes_permute_with_everything(graphs, kind):
 
 @pytest.fixture
 def edges():
-    """A batch of two graphs as edges, and the same as a padded matrix."""
+    """Return a batch of two graphs as edges, and the same as a padded matrix."""
     index = all_pairs(6)[:, ::2]
     resistance = torch.linspace(0.5, 2, index.shape[1], dtype=torch.float64)
     one, two = incidence_matrix(index, 6, resistance), incidence_matrix(index[:, :5], 6, resistance[:5])
@@ -174,7 +174,7 @@ def test_path_without_b_equals_the_one_with_it(edges, initial, kind):
 
 
 class LargestTensor(TorchDispatchMode):
-    """Numbers in the largest tensor that any operation returned."""
+    """Record the size of the largest tensor that any operation returns."""
 
     numbers = 0
 

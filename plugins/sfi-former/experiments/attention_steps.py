@@ -43,7 +43,7 @@ MODELS: dict[str, list[Path]] = {
     "dfi-former": [CONFIGS / "pattern.yaml", CONFIGS / "overlays" / "dense.yaml"],
 }
 STEPS = (0, 1, 2, 5, 10, 20, 50, 200)
-#: Weights below are white; the scale ends at 1, the largest weight that a row of flows can have.
+#: Weights below this are white; the scale ends at 1, the largest weight that a row of flows can have.
 LEAST = 1e-8
 
 
@@ -148,7 +148,7 @@ def write(output: Path, graphs: Sequence[int], sfi: list[list[FlowSteps]], dfi: 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Train missing runs, analyse and draw."""
     parser = argparse.ArgumentParser(
-        description="Attention by step of the iteration on PATTERN (generated); other options go to graphbench fit.",
+        description="Attention by step on PATTERN (generated graphs); other options are passed to graphbench fit.",
         allow_abbrev=False,
     )
     parser.add_argument("--output", type=Path, required=True)

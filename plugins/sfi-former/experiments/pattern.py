@@ -126,7 +126,7 @@ def collect(output: Path) -> None:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Train missing runs and collect after each."""
     parser = argparse.ArgumentParser(
-        description="SFi-Former, GPS and GatedGCN on PATTERN (generated graphs); other options go to graphbench fit.",
+        description="SFi-Former, GPS and GatedGCN on PATTERN (generated); other options are passed to graphbench fit.",
         allow_abbrev=False,
     )
     parser.add_argument("--output", type=Path, required=True)

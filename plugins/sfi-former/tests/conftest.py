@@ -1,4 +1,4 @@
-"""Sparse-flow attention in many-digit arithmetic, from the same binary numbers that the program gets."""
+"""Sparse-flow attention in many-digit arithmetic, from the same binary numbers as the program."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ class Truth(NamedTuple):
         return float(worst / scale) if scale else float(worst)
 
     def size(self, name: str) -> float:
-        """Greatest entry; infinite where a float64 cannot hold it."""
+        """Return the largest entry; infinite if it exceeds float64."""
         return float(max(abs(x) for row in self.values[name] for x in row))
 
 
 class ManyDigits:
     """The closed form by the active set in order of friction, and its derivatives, with `digits` digits.
 
-    At logits of standard deviation s conductances and costs span about exp(6 s) each, so that 12 s digits are plenty.
+    At logits of standard deviation s conductances and costs span about exp(6 s) each, so 12 s digits suffice.
     """
 
     def __init__(self, digits: int) -> None:

@@ -31,7 +31,7 @@ def projections(
 
 
 def composed(query, key, friction_query, friction_key, value, penalty, alpha=None, mask=None):
-    """Equation (11) spelt out: softmaxes, exact flow, values."""
+    """Compute equation (11) step by step: softmaxes, exact flow, values."""
     allowed = torch.ones((), dtype=torch.bool) if mask is None else mask
     resistance = (-(query @ key.mT) / query.shape[-1] ** 0.5).masked_fill(~allowed, -1e30).softmax(-1)
     friction = (friction_query @ friction_key.mT / friction_query.shape[-1] ** 0.5).masked_fill(~allowed, -1e30)
@@ -39,7 +39,7 @@ def composed(query, key, friction_query, friction_key, value, penalty, alpha=Non
 
 
 def random_mask(*shape: int) -> torch.Tensor:
-    """About a quarter of the keys forbidden, and all keys of the last row."""
+    """Return a mask that forbids about a quarter of the keys, and all keys of the last row."""
     mask = torch.rand(*shape, generator=torch.Generator().manual_seed(5)) < 0.75
     mask[..., -1, :] = False
     return mask

@@ -13,7 +13,7 @@ WIDTH = 16
 
 @pytest.fixture
 def steep_rows(monkeypatch):
-    """Numbers of the rows that `steep` was asked for, in calls that follow."""
+    """Record the numbers of the rows passed to `steep` in the calls that follow."""
     found: list[int] = []
     solve = steep.solve_steep
 
@@ -26,7 +26,7 @@ def steep_rows(monkeypatch):
 
 
 def _operands(num_nodes, generator, deviation=1.0):
-    """Projections whose logits are normal with this standard deviation, `[2, N, WIDTH]` each."""
+    """Return projections whose logits are normal with this standard deviation, `[2, N, WIDTH]` each."""
     query, key, query2, key2, value = torch.randn(5, 2, num_nodes, WIDTH, generator=generator).unbind()
     return query * deviation, key, query2 * deviation, key2, value
 

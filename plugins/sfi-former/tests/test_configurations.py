@@ -51,7 +51,7 @@ TABLE_3 = {
 
 @pytest.fixture
 def count(capsys):
-    """Parameters that `graphbench params` prints for configuration files, one over the other."""
+    """Return the parameters that `graphbench params` prints for configuration files, merged in order."""
 
     def run(*names):
         arguments = [word for name in names for word in ("--config", str(CONFIGS / f"{name}.yaml"))]
@@ -84,7 +84,7 @@ def test_without_friction_its_two_maps_are_saved(name, count):
 
 @pytest.fixture
 def architecture(capsys):
-    """The architecture that `graphbench fit` would build of configuration files."""
+    """Return the architecture that `graphbench fit` would build from configuration files."""
 
     def read(*names):
         arguments = [word for name in names for word in ("--config", str(CONFIGS / f"{name}.yaml"))]

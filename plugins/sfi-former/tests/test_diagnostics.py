@@ -123,7 +123,7 @@ def test_it_logs_zeros_row_sums_and_gamma_of_the_validated_model(fit):
 
 
 def test_shares_of_two_processes_are_weighted_by_their_graphs(tmp_path):
-    """Of seven graphs one process has four; a single node has a value like any other."""
+    """One process has four of seven graphs; a single node has a value like any other."""
 
     def measured(devices):
         torch.manual_seed(0)
@@ -224,7 +224,7 @@ def graphs(model, sizes) -> GraphBatch:
 
 
 def projected(model, batch):
-    """Per layer R and F `[H, n, n]`, from what its maps put out."""
+    """Return R and F `[H, n, n]` per layer, from the outputs of its maps."""
     heard = []
     layers = [module for module in model.modules() if hasattr(module, "friction_proj")]
     hooks = [
@@ -309,7 +309,7 @@ def test_the_model_is_left_as_it_was():
     ("options", "sizes", "steps", "message"),
     [
         ({}, [4, 5], [1], "needs one graph, but the batch has 2"),
-        ({}, [4], [], "there are none"),
+        ({}, [4], [], "steps of flow_steps .* is empty"),
         ({}, [4], [-1], "at least 0"),
         ({"alpha": None}, [4], [1], "alpha: null"),
         ({"terms": "adjacency"}, [4], [1], "no attention"),

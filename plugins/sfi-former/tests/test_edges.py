@@ -157,7 +157,7 @@ def test_a_tiny_alpha_is_a_tiny_inflow(graph):
 
 
 def test_autocast_does_not_lower_the_precision(graph):
-    """Forward and backward inside it, as a training step in bf16-mixed has them."""
+    """Run forward and backward inside autocast, as in a training step in bf16-mixed."""
     resistance, friction, _, target = graph
 
     def both():

@@ -152,12 +152,12 @@ def test_the_batch_maximum_is_an_option_that_couples_graphs(graphs, monkeypatch)
     torch.testing.assert_close(with_own[largest], with_shared[largest])
     torch.testing.assert_close(with_shared[smaller], make(penalty=3.0 * 5 / 9)(x, batch, layout)[smaller])
     assert not torch.allclose(with_own[smaller], with_shared[smaller])
-    monkeypatch.setattr(size_blocks, "EXACT_ON", set())  # padded to a rounded size, as on a card
+    monkeypatch.setattr(size_blocks, "EXACT_ON", set())  # padded to a rounded size, as on a GPU
     torch.testing.assert_close(shared(x, batch), with_shared)
 
 
 def test_a_number_of_nodes_for_all_graphs_keeps_flows_in_the_smallest(graphs):
-    """With its own N a graph of one node has no flow, as its friction 1 exceeds alpha; the option gives all one N."""
+    """With its own N a graph of one node has no flow, as its friction 1 exceeds alpha; the option sets N for all."""
     x, batch, layout = graphs
     traces = []
     for size in ("graph", 20):
@@ -348,7 +348,7 @@ def test_bad_options_are_named(options, message):
 
 
 def test_without_friction_in_heads_of_gps_it_is_the_attention_of_gps(graphs):
-    """Heads of a share of the width, no A~, no further parameters, lambda* = 0 and rows that sum to one."""
+    """Set heads to a share of the width, no A~, no further parameters, lambda* = 0 and rows that sum to one."""
     x, batch, layout = graphs
     torch.manual_seed(0)
     ours = SparseFlowAttention(

@@ -1,4 +1,4 @@
-"""Rows in logarithms against exact fractions, where floating-point numbers would over- or underflow or cancel."""
+"""Rows in logarithms against exact fractions if floating-point numbers would overflow, underflow or cancel."""
 
 from __future__ import annotations
 

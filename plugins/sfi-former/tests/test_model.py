@@ -1,4 +1,4 @@
-"""The architectures keep their contract with every solver, and the head of the paper's equations."""
+"""The architectures fulfil their contract with every solver, and have the head of the paper's equations."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from graphbench.testing import ArchitectureContract
 from graphbench_sfi_former import DFiFormer, ProximalOptions, SFiFormer
 
 SMALL = {"hidden_dim": 8, "num_layers": 2, "num_heads": 2}
-#: One for each layer with an exact flow: whether it has rows that float32 cannot hold, which are rare and cost a sort
-#: in float64. Which these are follows from weights and the layers before; a fixed number of them would not be exact.
+#: One for each layer with an exact flow: whether it has rows that float32 cannot represent, which are rare and cost a
+#: sort in float64. These rows depend on the weights and on earlier layers; a fixed number of them would not be exact.
 EXACT = SMALL["num_layers"]
 
 

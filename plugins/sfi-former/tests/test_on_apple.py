@@ -1,4 +1,4 @@
-"""On an Apple GPU, which has no float64 and no compressed rows, flows are those of other devices."""
+"""On an Apple GPU, which has no float64 and no compressed rows, flows equal those on other devices."""
 
 import pytest
 import torch
@@ -10,7 +10,7 @@ from graphbench_sfi_former import SFiFormer, sparse_flow, sparse_flow_attention,
 
 @pytest.fixture
 def both(monkeypatch):
-    """Compute something as on other devices, and as if the processor were an Apple GPU; with its gradients."""
+    """Compute a result and its gradients as on other devices, and as if the CPU were an Apple GPU."""
 
     def compute(make, *inputs):
         answers = []

@@ -114,7 +114,7 @@ def test_the_flow_goes_on_being_right_at_logits_of_a_thousand(many_digits):
 
 
 def test_the_reference_agrees_with_differences_of_itself(many_digits):
-    """Derivatives of the many-digit formula against a difference of 1e-150, at logits of standard deviation 50."""
+    """Compare derivatives of the many-digit formula with a difference of 1e-150, at logits of standard deviation 50."""
     parts, upstream = operands(50, 6, num_rows=1)
     reference = many_digits(600)
     truth = reference.attention(parts, upstream, 0.2, 0.1)
@@ -190,7 +190,7 @@ def test_operands_need_not_lie_in_one_piece(many_digits):
 
 
 def test_identical_keys_get_identical_flows_and_derivatives():
-    """All keys alike in all but two groups, as in a first layer on categorical features; dropout tells them apart."""
+    """Keys are equal in all but two groups, as in a first layer on categorical features; dropout distinguishes them."""
     torch.manual_seed(0)
     kinds = [torch.randn(3, 8) for _ in range(5)]
     kinds[0], kinds[2] = kinds[0] * 200, kinds[2] * 200
@@ -203,7 +203,7 @@ def test_identical_keys_get_identical_flows_and_derivatives():
     got = computed(parts, torch.randn(30, 8), 1 / 30, 0.1, None)
     for name in NAMES:
         assert torch.isfinite(got[name]).all()
-    # Keys of one kind have equal derivatives, because nothing tells them apart, and so no derivative is large.
+    # Keys of one kind have equal derivatives, because nothing distinguishes them, so no derivative is large.
     assert got["friction_key"].abs().max() < 100
 
 

@@ -1,4 +1,4 @@
-"""The table of what reviewers asked: one budget, one size, and a row for every question."""
+"""The table of the reviewers' questions: one budget, one size, and a row for every question."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ARCHITECTURE = "model.architecture."
 
 
 def options_of(cell):
-    """Dotted options of a cell's recipe and further options."""
+    """Return the dotted options of a cell's recipe, and its further options."""
     content = {}
     for option in cell.options:
         assign(content, option.removeprefix("--").replace("+=", "="))
@@ -27,7 +27,7 @@ def options_of(cell):
 
 
 def test_every_row_has_the_same_budget():
-    """But for the architecture, all options of a column are those of SFi-Former."""
+    """All options of a column except the architecture are those of SFi-Former."""
     for column in ("zinc", "pattern"):
         shared = [
             {
@@ -66,7 +66,7 @@ def test_every_row_has_the_same_size(cell):
 
 
 def test_rows_differ_where_their_question_is():
-    """No two rows of a column are one training."""
+    """No two rows of a column are the same training."""
     for column in ("zinc", "pattern"):
         every = [(cell.recipe, cell.options) for cell in SCORED if cell.column == column]
         assert len(set(every)) == len(every)

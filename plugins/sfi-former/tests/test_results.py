@@ -1,4 +1,4 @@
-"""Numbers on PATTERN on the page, against the records of its runs."""
+"""The page's numbers on PATTERN against the records of its runs."""
 
 import csv
 import json

@@ -93,7 +93,7 @@ def test_sparsemax_takes_the_place_of_softmax(graphs):
 
 
 def test_a_training_step_has_the_penalty_in_its_loss():
-    """Of one parameter that only the penalty reads differently: the loss grows in proportion to the weight."""
+    """Only the penalty depends on the weight: the loss grows in proportion to it."""
     losses = {}
     for weight in (0.0, 1.0, 3.0):
         torch.manual_seed(0)

@@ -20,7 +20,7 @@ from graphbench_sfi_former.sparse_flow import flow_at, water_level
 
 
 def attention_rows(*shape: int, logit_scale: float = 1.0, dtype: torch.dtype = torch.float64, seed: int = 0):
-    """Resistances and frictions as attention makes them: softmax of logits with this standard deviation."""
+    """Return resistances and frictions as in attention: softmax of logits with this standard deviation."""
     generator = torch.Generator().manual_seed(seed)
     logits = torch.randn(2, *shape, generator=generator, dtype=torch.float64) * logit_scale
     return logits.softmax(-1).to(dtype).unbind(0)
@@ -374,7 +374,7 @@ def test_costs_over_many_orders_of_magnitude():
 
 
 def test_devices_that_are_not_asked_make_steps_enough(monkeypatch):
-    """The steps of a device that would have to be waited for settle rows of attention with logits of up to 3."""
+    """The steps for devices that would need a sync settle rows of attention with logits of up to 3."""
     module = sys.modules["graphbench_sfi_former.sparse_flow"]
     monkeypatch.setattr(module, "_STEPS", module._STEPS_UNSEEN)
     for logit_scale in (1.0, 3.0):

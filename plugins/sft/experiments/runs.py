@@ -42,7 +42,7 @@ RATES = {"sft-6": 0.0625, "sft-12": 0.125, "sft": 0.25, "sft-50": 0.5, "sft-100"
 
 
 #: Benchmark -> model -> changes of its recipe: names of overlays, then options. `softmax` samples like SFT and attends
-#: with a softmax of dot products; `dense` is a transformer of the same width and depth that attends like this to all
+#: with a softmax of dot products; `dense` is a transformer of the same width and depth that attends this way to all
 #: tokens, without relative terms: positions and coordinates enter its tokens, places of atoms as random walks.
 MODELS: dict[str, dict[str, tuple[str, ...]]] = {
     "solids": {
@@ -214,7 +214,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Train the missing runs and collect after each."""
     names = list(dict.fromkeys(model for models in MODELS.values() for model in models))
     parser = argparse.ArgumentParser(
-        description="SFT by a reduced recipe; other options go to every graphbench fit.", allow_abbrev=False
+        description="SFT with a reduced recipe; other options are passed to every graphbench fit.", allow_abbrev=False
     )
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--benchmarks", nargs="+", choices=list(MODELS), default=list(MODELS))

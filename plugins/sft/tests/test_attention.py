@@ -184,7 +184,7 @@ def test_hidden_tokens_are_never_sampled():
 
 
 class Sizes(TorchDispatchMode):
-    """Largest and total number of elements that operations return."""
+    """Record the largest and total number of elements that operations return."""
 
     def __init__(self):
         super().__init__()
@@ -282,7 +282,7 @@ def test_evaluation_asks_no_generator_and_no_batch_mate(evaluation):
 
 def test_layers_and_graphs_sample_independently():
     layer, n = make(10).eval(), 40
-    x = torch.zeros(n, DIM, dtype=torch.float64)  # equal importance: noise alone decides
+    x = torch.zeros(n, DIM, dtype=torch.float64)  # equal importance: only noise decides
     taken = []
     for number, size in ((0, n), (1, n), (0, n - 1)):
         layer.layer = number
@@ -305,7 +305,7 @@ def test_plain_graphs_of_pyg_are_taken():
     torch.testing.assert_close(
         layer(batch.x, batch, edge_relations(batch.edge_index, batch.edge_attr, batch)), expected
     )
-    first = graphs[0]  # a graph that is no batch
+    first = graphs[0]  # a graph that is not a batch
     alone = layer(first.x, first, edge_relations(first.edge_index, first.edge_attr, first))
     torch.testing.assert_close(alone, expected[: SIZES[0]])
 

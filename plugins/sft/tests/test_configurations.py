@@ -48,7 +48,7 @@ TRAINING = {
     "image": (50, 64, 1e-3, 0.02, 20, 0.9, 1.0),
     "pathfinder": (200, 64, 1e-3, 0.01, 20, 0.9, 1.0),
 }
-#: Training graphs of the benchmarks that come in files of their own.
+#: Training graphs of the benchmarks that come in separate files.
 GRAPHS = {"PeptidesFunc": 10_873, "PeptidesStruct": 10_873, "PascalVOCSP": 8_498}
 
 

@@ -168,7 +168,7 @@ def test_random_draws_of_a_training_step_can_be_repeated():
 
 
 def test_evaluation_mixes_as_training_does_unless_topk_is_asked_for():
-    """Of 30 nodes and 10 slots every slot has a partner, and what a column shows is the token with the larger share."""
+    """With 30 nodes and 10 slots every slot has a partner, and a column shows the token with the larger share."""
     batch = tiny_table(tiny_spec(), sizes=[30]).batch([0])
     outs, columns = [], []
     for options in ({}, {"evaluation": "as_trained"}, {"evaluation": "topk"}):
@@ -185,7 +185,7 @@ def test_evaluation_mixes_as_training_does_unless_topk_is_asked_for():
 @pytest.mark.parametrize("task", ["graph-regression", "node-classification"])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
 def test_other_default_types_train(task, dtype):
-    """As with `trainer.precision: bf16-true` and `64-true`: weights and the type of new tensors are not float32."""
+    """As with `trainer.precision: bf16-true` and `64-true`, weights and new tensors are not float32."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(dtype)
     try:

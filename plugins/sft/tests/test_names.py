@@ -1,4 +1,4 @@
-"""Names of tokens and the noise that follows from them."""
+"""Names of tokens and the noise that is derived from them."""
 
 import torch
 
@@ -29,7 +29,7 @@ def test_one_changed_bit_changes_half_of_the_bits():
 
 
 def largest_gap(numbers, distribution):
-    """Largest difference between the empirical and the exact distribution function (Kolmogorov and Smirnov)."""
+    """Return the largest difference between the empirical and the exact distribution function (Kolmogorov-Smirnov)."""
     exact = distribution(numbers.double().sort().values)
     steps = torch.arange(len(exact) + 1) / len(exact)
     return float(torch.maximum((exact - steps[:-1]).abs(), (exact - steps[1:]).abs()).max())

@@ -1,6 +1,6 @@
 """Operations by submodule against table 7 of the paper: two clouds of 1,024 tokens of width 256, 16 heads.
 
-The table counts one map of relative features a layer, as `topk` needs; top and random tokens mapped apart are two.
+The table counts one map of relative features per layer, as for `topk`; separate maps of top and random tokens are two.
 """
 
 from dataclasses import replace
@@ -48,7 +48,7 @@ def counted():
 
 @pytest.mark.parametrize("module", PRINTED)
 def test_submodules_cost_what_the_paper_prints(module, counted):
-    """To 2 %, or to the last printed digit; the paper seems to halve numbers that are rounded already."""
+    """Agree to 2 %, or to the last printed digit; the paper seems to halve numbers that are already rounded."""
     for count, printed in zip(counted, PRINTED[module], strict=True):
         rounding = 0.6 * 10.0 ** -len(str(printed).partition(".")[2])
         assert abs(count[f"layers.*.attention.{module}"] - printed) <= max(0.02 * printed, rounding)
@@ -61,7 +61,7 @@ def test_the_feed_forward_network_costs_the_printed_two_digits(counted):
 
 
 def test_sampling_costs_one_product_a_token_and_a_layer_norm_makes_it_the_printed_number(counted):
-    """The paper's tool counts five operations a number for a layer norm; ours counts matrix products alone."""
+    """The paper's tool counts five operations per number for a layer norm; ours counts only matrix products."""
     for count in counted:
         score = count["layers.*.attention.sampler"]
         assert score == pytest.approx(2 * CLOUDS * TOKENS * DIM / 1e9)
@@ -69,7 +69,7 @@ def test_sampling_costs_one_product_a_token_and_a_layer_norm_makes_it_the_printe
 
 
 def test_what_is_left_of_attention_is_the_products_with_values_and_normals(counted):
-    """Beside the values of every head stands a column of ones, which adds its weights up."""
+    """The values of every head have an additional column of ones, which sums its weights."""
     parts = ("query_map", "key_map", "value_map", "leak_map", "relative", "out_map", "sampler")
     for count, rate in zip(counted, RATES, strict=True):
         rest = count["layers.*.attention"] - sum(count[f"layers.*.attention.{part}"] for part in parts)

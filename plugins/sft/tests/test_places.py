@@ -117,7 +117,7 @@ def test_the_order_of_a_sequence_matters():
 
 
 def test_places_in_tokens_join_what_the_scores_know():
-    """Figure 6: coordinates in the tokens and terms of pairs at once."""
+    """Figure 6: coordinates in the tokens and pair terms together."""
     options = {"num_samples": 9}
     batch = tiny_table(CLOUD, sizes=[9]).batch([0])
     moved, turned = batch.clone(), batch.clone()
@@ -148,7 +148,7 @@ def test_places_in_tokens_of_sequences_are_sinusoids_beside_relative_terms():
 
 @pytest.mark.parametrize("evaluation", ["as_trained", "topk"])
 def test_what_a_sequence_samples_first_is_not_its_beginning(evaluation):
-    """In the first layer importance sees the kind of a token alone; with one kind all importances are equal."""
+    """In the first layer importance depends only on the kind of a token; with one kind all importances are equal."""
     size, k = 400, 40
     spec = replace(SEQUENCE, node=Features((1,), names=("token",)))
     batch = tiny_table(spec, sizes=[size]).batch([0])
@@ -176,7 +176,7 @@ def test_numbering_a_sequence_anew_samples_the_same_positions():
 
 
 def make_documents():
-    """Two graphs whose documents have 3 and 2, and 1 and 4 tokens."""
+    """Return two graphs whose documents have 3 and 2, and 1 and 4 tokens."""
     graphs = []
     for first, second in ((3, 2), (1, 4)):
         size = first + second

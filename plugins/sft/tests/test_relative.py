@@ -28,7 +28,7 @@ def draw(*shape, seed=0):
 
 
 def make_graphs(sizes, edges_per_node=3, seed=0):
-    """Random directed graphs without parallel edges, as batch-wide edges and the layout of their nodes."""
+    """Return random directed graphs without parallel edges, as batch-wide edges and the layout of their nodes."""
     generator = torch.Generator().manual_seed(seed)
     ptr = torch.tensor([0, *sizes]).cumsum(0)
     edges = []
@@ -40,7 +40,7 @@ def make_graphs(sizes, edges_per_node=3, seed=0):
 
 
 def as_dense(relation, num_graphs):
-    """The same relation as a matrix over padded nodes, edge by edge."""
+    """Return the same relation as a matrix over padded nodes, edge by edge."""
     n = relation.num_slots // num_graphs
     values = torch.zeros(num_graphs, relation.features.shape[1], n, n, dtype=torch.float64)
     for i, j, feature in zip(relation.row.tolist(), relation.column.tolist(), relation.features, strict=True):
@@ -61,7 +61,7 @@ def whole(batch, rows):
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("on_card", [False, True])
 def test_edges_equal_the_dense_matrix_they_stand_for(mode, training, on_card, monkeypatch):
-    # Compiled programs keep edges without a slot, as cards do: nothing is counted.
+    # Compiled programs keep edges without a slot, as GPUs do: nothing is counted.
     monkeypatch.setattr(torch.compiler, "is_compiling", lambda: on_card)
     edge_index, layout = make_graphs([6, 5, 6])
     relations = edge_relations(edge_index, draw(edge_index.shape[1], WIDTH), layout)

@@ -1,4 +1,4 @@
-"""Numbers of evaluation as trained on the pages, against the rows of its runs."""
+"""The pages' numbers of evaluation as trained, against the rows of its runs."""
 
 import csv
 from decimal import ROUND_HALF_UP, Decimal
@@ -16,7 +16,7 @@ def rows(name):
 
 
 def per_cent(benchmark, model, evaluation):
-    """Test score of seed 0 and 1, of four digits, in per cent as the page writes it."""
+    """Return the test scores of seeds 0 and 1, from four digits, in per cent as on the page."""
     found = {
         row["seed"]: Decimal(row["test"]) * 100
         for row in rows("evaluation.csv")

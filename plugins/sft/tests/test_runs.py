@@ -26,7 +26,7 @@ def runs():
 
 
 def merged(training):
-    """Options of the architecture that `graphbench fit` would see: files, then options."""
+    """Return the options of the architecture that `graphbench fit` would get: files, then options."""
     options = {}
     for file in training.configs:
         options |= yaml.safe_load(file.read_text())["model"]["architecture"]["init_args"]
@@ -82,7 +82,7 @@ def test_commands_reach_the_command_line(runs, monkeypatch, tmp_path):
 
 
 def finish(runs, output, benchmark, model, seed, val, test):
-    """A folder as `graphbench fit` and `test` leave it; the second epoch was resumed, so it stands twice."""
+    """Create a folder like one from `graphbench fit` and `test`; the second epoch was resumed, so it is there twice."""
     folder = runs.training(benchmark, model, seed).folder(output)
     folder.mkdir(parents=True)
     scores = {"metric": "accuracy", "val": {"val/accuracy": max(val)}, "test": {"test/accuracy": test}}

@@ -35,7 +35,7 @@ def with_scores(sampler, scores):
 
 
 def successive_inclusion(scores, k):
-    """Probability that each token is among k drawn one by one with odds exp(score), by enumeration."""
+    """Return the probability that each token is among k drawn one by one with odds exp(score), by enumeration."""
     odds = scores.exp().tolist()
     inclusion = [0.0] * len(odds)
     for order in permutations(range(len(odds)), k):
@@ -298,7 +298,7 @@ def test_draws_continue_after_loading():
     fresh = DifferentiableSampler(DIM, 3).double()
     buffer.seek(0)
     fresh.load_state_dict(torch.load(buffer, weights_only=True))
-    torch.manual_seed(7)  # the module's draws do not hang on the global generator
+    torch.manual_seed(7)  # the module's draws do not depend on the global generator
     for index in expected:
         assert torch.equal(fresh(x).index, index)
 

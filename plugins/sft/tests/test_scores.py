@@ -17,13 +17,13 @@ needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="torch.c
 
 @pytest.fixture(params=["numba", "torch"], autouse=True)
 def way(request):
-    """Every test runs with the loops and with torch's operations."""
+    """Run every test with the loops and with torch's operations."""
     with computed_by(request.param):
         yield request.param
 
 
 class LargestTensor(TorchDispatchMode):
-    """Remembers the largest tensor that any operation returns."""
+    """Record the largest tensor that any operation returns."""
 
     numel = 0
 
@@ -293,7 +293,7 @@ def test_rows_without_a_positive_score_are_zero():
 
 
 def test_leak_and_mask_must_have_the_keys_of_the_scores():
-    with pytest.raises(BadInput, match="leak must end in the 5 keys"):
+    with pytest.raises(BadInput, match="leak must have 5 keys"):
         leaky_relu_attention(draw(3, 5), draw(4))
-    with pytest.raises(BadInput, match="mask must end in the 5 keys"):
+    with pytest.raises(BadInput, match="mask must have 5 keys"):
         leaky_relu_mixture(draw(3, 5), draw(5, 2), draw(5), torch.ones(3, dtype=torch.bool))

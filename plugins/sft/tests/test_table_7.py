@@ -1,4 +1,4 @@
-"""The script of table 7 against the table file: what agrees, and what its text says does not."""
+"""The script of table 7 against the table file: the values agree, except those that its text names."""
 
 from __future__ import annotations
 

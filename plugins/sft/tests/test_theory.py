@@ -1,4 +1,4 @@
-"""Claims of section 4.4 of the paper for a layer without sampling, as far as numbers show them.
+"""Claims of section 4.4 of the paper for a layer without sampling, as far as numbers can show them.
 
 Theorem B.6: within an orthant, where neither a maximum nor a ReLU switches, every output is a ratio of affine functions
 of the weights with a positive denominator, and so pseudoconvex: a slope that is not negative leads nowhere lower.
@@ -23,7 +23,7 @@ WEIGHTS = {
 
 
 class Probe:
-    """One output of a random layer as a function of its weights, and the orthant that these lie in."""
+    """Return one output of a random layer as a function of its weights, and the orthant of these weights."""
 
     def __init__(self, seed):
         torch.manual_seed(seed)
@@ -123,7 +123,7 @@ def test_gradient_of_the_value_map_grows_with_the_tokens():
 
 @pytest.mark.slow
 def test_gradient_of_the_query_map_stays_level_while_tokens_are_fewer_than_channels():
-    """Far more tokens than channels let it grow after all: the part of the value that goes with the score adds up."""
+    """With far more tokens than channels it does grow: the part of the value that follows the score adds up."""
     few, many = (8, 16, 32, 64), (128, 512, 1024)
     assert abs(exponent([gradient_norms(n, 192)[1] for n in few], few)) < 0.2
     assert exponent([gradient_norms(n, 8, draws=4)[1] for n in many], many) > 0.5

@@ -1,4 +1,4 @@
-"""The configuration `molecules` on other targets than one number, with nothing set: classes, labels, gaps."""
+"""The configuration `molecules` with default options on targets other than one number: classes, labels, gaps."""
 
 from __future__ import annotations
 

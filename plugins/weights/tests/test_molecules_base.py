@@ -1,4 +1,4 @@
-"""The shipped weights: small, whole, fitting to the configuration `molecules`, and knowing something of molecules."""
+"""The shipped weights are small and complete, fit the configuration `molecules`, and contain chemical knowledge."""
 
 from __future__ import annotations
 

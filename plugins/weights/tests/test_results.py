@@ -1,4 +1,4 @@
-"""Numbers of the tables on the page, against the rows of their runs."""
+"""The page's tables against the rows of their runs."""
 
 import csv
 from pathlib import Path
@@ -31,7 +31,7 @@ def mean(name, models, column, **where):
 
 
 def table(heading, first):
-    """First cell -> the others, of the table under a heading whose first line begins so."""
+    """Map the first cell to the others in the table under this heading whose first line begins with `first`."""
     lines = iter(PAGE.partition(heading)[2].splitlines())
     next(line for line in lines if line.startswith(f"| {first} |"))
     next(lines)

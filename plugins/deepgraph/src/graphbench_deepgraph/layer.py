@@ -46,7 +46,7 @@ class DeepGraphLayer(nn.Module):
 
     Values, the output map and the feed-forward network start at beta times their usual size, biases included. With
     `init` xavier these are the released code's: Xavier-uniform maps of attention, with gain 1/sqrt(2) for queries, keys
-    and values, and PyTorch's default in the feed-forward network. With normal: N(0, 0.02^2), no biases.
+    and values, and PyTorch's default in the feed-forward network. With normal they are N(0, 0.02^2), with biases of 0.
 
     Args:
         dim: width d of the tokens.
@@ -187,7 +187,7 @@ class RelativeBias(PairBias):
     Args:
         spec: the benchmark's description.
         num_heads: heads H.
-        max_distance: larger distances share its row; unreachable pairs have their own.
+        max_distance: larger distances share the row of this one; unreachable pairs have their own row.
         members: whether graphs have substructures.
         released: use the released tables, see `ReleasedTables`; substructures then share the row of pairs without a
             path.

@@ -51,7 +51,7 @@ class CoverageSampler:
     The released code differs (`released: true`): a random half of the candidates is dropped, geometric ones further
     down to the number of neighbourhoods; cycles (at most n / 5, at least one) and one random candidate are chosen
     first; the nodes of *least* coverage are marked, so the loop stops as soon as one of them has no candidate left; a
-    round chooses max(1, floor(3 n / S)) of the top twice as many. Hardly any graph of ZINC reaches a coverage of 6.
+    round chooses max(1, floor(3 n / S)) of the top twice as many. Hardly a graph of ZINC then reaches a coverage of 6.
 
     Args:
         coverage: chosen substructures that each node should be in (`thre`; the paper uses 6 for molecules, 2 for

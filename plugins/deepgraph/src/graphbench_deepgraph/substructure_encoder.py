@@ -177,7 +177,7 @@ def encode_adjacency(adjacency: Tensor, order: Tensor | None = None, dtype: torc
         adjacency: `[m, s, s]`.
         order: positions in the wanted order `[m, s]`. None keeps ascending node numbers, as in the released code, which
             loses its traversal order in a hash set, so its encoding depends on the numbering of nodes.
-        dtype: of the result.
+        dtype: dtype of the result.
     """
     if order is not None:
         adjacency = adjacency.gather(1, order[:, :, None].expand_as(adjacency))

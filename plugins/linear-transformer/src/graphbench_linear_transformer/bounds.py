@@ -1,6 +1,6 @@
 """Error bounds of the constructions, per unit of the demand's norm, as functions of the number of layers.
 
-`inf` if a lemma makes no statement. All are for exact arithmetic: in float64 an error levels off near
+A bound is `inf` if the lemma makes no statement. All are for exact arithmetic: in float64 an error levels off near
 `1e-16 * lambda_max / lambda_min` times the norm of the answer.
 
 Legend: λmin the smallest non-zero and λmax the largest eigenvalue of the Laplacian, κ = λmax / λmin.
@@ -49,7 +49,7 @@ def electric_flow_fast(num_layers: int, step: float, lambda_min: float) -> float
 
 
 def electric_flow_fast_layers(relative_error: float, step: float, lambda_min: float) -> int:
-    """Count the layers of Lemma 4 for this relative error at every eigenvalue: `exp(-δ 2^L λmin)`."""
+    """Count the layers of Lemma 4 for at most this relative error at every eigenvalue: `exp(-δ 2^L λmin)`."""
     # Capped at 1/2: log2 needs a positive number, and an error of 1 needs no layers.
     return max(1, math.ceil(math.log2(-math.log(min(relative_error, 0.5)) / (step * lambda_min))))
 

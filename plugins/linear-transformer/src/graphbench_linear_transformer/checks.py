@@ -37,11 +37,11 @@ def check_edges(edge_index: Tensor, num_nodes: int, resistance: Tensor | None = 
         raise BadInput(f"edge_index must be integers [2, edges], but got {edge_index.dtype} {list(edge_index.shape)}.")
     if edge_index.numel() and (int(edge_index.min()) < 0 or int(edge_index.max()) >= num_nodes):
         raise BadInput(
-            f"Edges name nodes {int(edge_index.min())} to {int(edge_index.max())}, but the graph has nodes 0 to "
+            f"edge_index has nodes {int(edge_index.min())} to {int(edge_index.max())}, but the graph has nodes 0 to "
             f"{num_nodes - 1}."
         )
     if bool((edge_index[0] == edge_index[1]).any()):
-        raise BadInput("An edge joins a node to itself and carries no current: remove loops.")
+        raise BadInput("An edge of edge_index joins a node to itself, so it carries no current: remove loops.")
     if resistance is not None and (resistance.shape != edge_index.shape[1:] or not bool((resistance > 0).all())):
         raise BadInput(
             f"resistance must be one positive number per edge, [{edge_index.shape[1]}], but has shape "

@@ -1,4 +1,4 @@
-"""A learned positional encoding: the linear transformer of equation (16), before any architecture.
+"""A learned positional encoding for any architecture: the linear transformer of equation (16).
 
 `Positions` and the sign-invariant eigenvector losses pre-train the encoding by itself.
 
@@ -33,8 +33,8 @@ class LinearTransformerPE(PositionalEncoder):
     """Node features from a linear transformer on the incidence matrix only.
 
     `columns(M Φ_L)`: Φ_0 passes through `num_layers * num_loops` layers of (16), a linear map M without bias maps its k
-    columns to the width `dim`, and each column is normalised over the nodes of its graph, like an eigenvector. The
-    graph is first made simple and undirected, with unit resistances. No stored encoding is needed.
+    columns to the width `dim`, and each column is scaled to unit norm over the nodes of its graph, like an eigenvector.
+    The graph is first made simple and undirected, with unit resistances. No stored encoding is needed.
 
     `initial` names Φ_0:
 
@@ -110,7 +110,7 @@ class LinearTransformerPE(PositionalEncoder):
         self.readout.weight = _unit_rows(dim, num_features)
 
     def precompute(self, batch: GraphBatch, generator: torch.Generator | None = None) -> dict[str, Any]:
-        """Count columns of the incidence matrix; or compute return probabilities by sparse products on the host."""
+        """Count columns of the incidence matrix, or compute return probabilities by sparse products on the host."""
         incidence, steps = SparseIncidence.from_batch(batch), self._sparse_steps
         if self.evolve_incidence:
             return {"incidence_columns": incidence.count_columns()} if self.keep_incidence else {}
@@ -275,7 +275,7 @@ def _unit_rows(rows: int, columns: int) -> nn.Parameter:
 
 
 class Positions(Architecture):
-    """Return the real-valued node features unchanged, to train only the positional encoding before it.
+    """Return the real-valued node features unchanged, so that only the positional encoding is trained.
 
     With `--model.positional_encoding` on a benchmark without node features, the representation is the output of the
     encoding, so the encoding alone learns the targets. Use the checkpoint as `init_from` of a model with the same

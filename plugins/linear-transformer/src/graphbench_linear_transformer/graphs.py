@@ -88,7 +88,7 @@ def sample_incidence(
         family: FC or CSL as in the paper, or another family of `ElectricFlow`.
         num_graphs: G.
         num_nodes: n; the paper uses 10.
-        generator: source of randomness; by default torch's.
+        generator: source of randomness; by default torch's generator.
         dtype: dtype of the result.
 
     Returns:

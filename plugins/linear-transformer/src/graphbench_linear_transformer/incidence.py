@@ -5,7 +5,7 @@ way the edge points. L = B B^T is the graph Laplacian (equation 1 of "Graph Tran
 
 * `DenseIncidence` stores B itself, padded with zero rows and columns, and supports everything.
 * `SparseIncidence` stores the edges. A product L x costs O(d) per column; B can only be scaled.
-* `EvolvingIncidence` stores M and L_0 where layers turn B into M B_0, and no matrix with one column per edge.
+* `EvolvingIncidence` stores B = M B_0 as the n x n matrices M and L_0, never as a matrix with one column per edge.
 
 Legend: n nodes (padded), d edges (padded), m features; a batch adds leading axes.
 """
@@ -232,7 +232,7 @@ class SparseIncidence(Incidence):
         return DenseIncidence(flat.view(*self.shape, width))
 
     def count_columns(self) -> int:
-        """Return the number of columns of `dense`, which reads it from the device."""
+        """Return the number of columns of `dense`, read from the device."""
         return int(self._edges_of_graphs()[3].max())
 
     def _edges_of_graphs(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -300,7 +300,7 @@ class SparseIncidence(Incidence):
 class EvolvingIncidence(Incidence):
     """B = M B_0 through the n x n matrices M and L_0, without B itself.
 
-    Adding a constant on a connected component to a row of M has no effect, since the columns of B_0 sum to 0. Otherwise
+    Adding a constant on a connected component to a row of M has no effect, since the columns of B_0 sum to 0. If kept,
     such constants would grow without bound while B is normalised, and M would lose all digits; so M is 0 in the column
     of the first node of each component. Then ‖M‖ is at most ‖B‖ over the smallest singular value of B_0, and
     `M L_0 M^T`, computed from scratch in every layer, has a relative error of about `eps * lambda_max / lambda_min`.

@@ -60,11 +60,11 @@ class GeneralLayer(nn.Module):
 
 
 class BlockLayer(nn.Module):
-    """Equation (3) if every block of every weight matrix is a multiple of the identity; 4 p^2 parameters.
+    """Equation (3) with every block of every weight matrix a multiple of the identity; 4 p^2 parameters.
 
     Z has p blocks of equal height, W^V = w^V ⊗ I with `w^V [p, p]`, and so on. This extends the parameter-efficient
-    form (7) of Lemmas 1 to 3 to the multiplicative expansions of Lemmas 4 and 5, which the paper omits: the weights no
-    longer depend on the size of the graph.
+    form (7) of Lemmas 1 to 3 to the multiplicative expansions of Lemmas 4 and 5, an extension that the paper omits: the
+    weights no longer depend on the size of the graph.
 
     Args:
         num_blocks: p.
@@ -93,8 +93,8 @@ class EfficientLayer(nn.Module):
         S   = α^Q α^K B B^T + Φ W^Q^T W^K Φ^T
         B+^T = (1 + α^R) B^T + α^V B^T S            Φ+^T = (I + W^R) Φ^T + W^V Φ^T S
 
-    For wider features with p q columns, p = `num_features`, the columns are p blocks of q and every matrix is
-    multiplied by the identity `[q, q]`, as in `BlockLayer`: the form of Lemmas 1 to 3, for any number of demands.
+    For wider features with p q columns, p = `num_features`, the columns are p blocks of q and every matrix W becomes
+    W ⊗ I with the identity `[q, q]`, as in `BlockLayer`: the form of Lemmas 1 to 3, for any number of demands.
 
     Args:
         num_features: m, or p.

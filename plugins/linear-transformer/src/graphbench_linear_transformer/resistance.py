@@ -64,7 +64,7 @@ def smallest_eigenvalue_bound(edge_index: Tensor, num_nodes: int, resistance: Te
     Args:
         edge_index: `[2, d]` of a connected graph, every edge once.
         num_nodes: n >= 2.
-        resistance: of every edge `[d]`.
+        resistance: resistance of every edge `[d]`.
     """
     ends = edge_index.cpu().numpy()
     graph = coo_matrix((resistance.cpu().double().numpy(), (ends[0], ends[1])), shape=(num_nodes, num_nodes)).tocsr()
@@ -177,7 +177,9 @@ def _check_pairs(pairs: Tensor, num_nodes: int) -> None:
     if pairs.dim() != 2 or pairs.shape[0] != 2 or pairs.is_floating_point():
         raise BadInput(f"pairs must be integers [2, p], but got {pairs.dtype} {list(pairs.shape)}.")
     if pairs.numel() and (int(pairs.min()) < 0 or int(pairs.max()) >= num_nodes):
-        raise BadInput(f"pairs contain nodes {int(pairs.min())} to {int(pairs.max())} of 0 to {num_nodes - 1}.")
+        raise BadInput(
+            f"pairs has nodes {int(pairs.min())} to {int(pairs.max())}, but the graph has nodes 0 to {num_nodes - 1}."
+        )
 
 
 def _by_layers(
@@ -187,7 +189,7 @@ def _by_layers(
     laplacian = incidence.similarity()
     largest = float(largest_eigenvalue_bound(laplacian))
     smallest = smallest_eigenvalue_bound(edge_index, incidence.num_nodes, resistance)
-    # The check below sums the errors at n - 1 eigenvalues, each at most that at λmin
+    # The check below sums the errors at n - 1 eigenvalues, each at most that at λmin.
     enough = bounds.electric_flow_fast_layers(tolerance / (2 * incidence.num_nodes), 1 / largest, smallest)
     count = enough if num_layers is None else num_layers
     model = electric_flow_fast(num_layers=count, lambda_max=largest).to(laplacian.device)
@@ -219,8 +221,8 @@ def _check_sum(resistances: Tensor, edge_index: Tensor, resistance: Tensor, tole
     missing = n - 1 - float((resistances[edge_index[0], edge_index[1]] / resistance).sum())
     if not abs(missing) <= max(tolerance, n * 4e-15):
         raise BadInput(
-            f"{reason}: sum R_e / r_e over the edges is {n - 1 - missing:.9g}, where it must be "
-            f"{n - 1}, so a resistance may have a relative error of {abs(missing):.3g}, where "
+            f"{reason}: sum R_e / r_e over the edges is {n - 1 - missing:.9g}, but must be "
+            f"{n - 1}, so a resistance may have a relative error of {abs(missing):.3g}, above "
             f"tolerance={tolerance:g}."
         )
 
@@ -266,6 +268,6 @@ def _check_residual(
     error = np.abs((residual * potential).sum(0))[distinct] / np.abs(effective[distinct])
     if not (error <= tolerance).all():
         raise BadInput(
-            f"{_UNEVEN}: a solution has a relative error of {float(error.max()):.3g}, where tolerance={tolerance:g}. "
+            f"{_UNEVEN}: a solution has a relative error of {float(error.max()):.3g}, above tolerance={tolerance:g}. "
             "Remove edges that carry no current, or raise tolerance."
         )

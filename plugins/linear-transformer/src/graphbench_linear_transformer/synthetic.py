@@ -19,7 +19,7 @@ from graphbench_linear_transformer.transformers import EfficientTransformer, Fea
 #: "general": equation (3) with full matrices. "efficient": equation (7).
 TrainedForm = Literal["general", "efficient"]
 #: Weights of a fresh model. "gaussian": all sampled with standard deviation 0.1. "near_identity": W^Q = W^K = I, and
-#: W^V and W^R a tenth of their samples. "identity": W^Q = W^K = I and W^V = W^R = 0.
+#: W^V and W^R a tenth of the sampled values. "identity": W^Q = W^K = I and W^V = W^R = 0.
 Start = Literal["gaussian", "near_identity", "identity"]
 _SHARE = {"near_identity": 0.1, "identity": 0.0}
 #: Name of the edge column with resistances.
@@ -30,16 +30,16 @@ _INITIAL_STD = 0.1  # of Φ_0, as for the weights
 class LinearTransformer(Architecture):
     """Attention without softmax on `Z^T = [B, Φ]`: currents, heat kernels and eigenvectors from the incidence matrix.
 
-    If nodes have demands Ψ (`x_dense [num_nodes, k]`), Z_0^T = [B, Ψ, 0], after every layer B and (Λ, Φ) are divided by
-    their Frobenius norms, and the last k columns are the answer (section 3.5). Without demands Φ_0 is a trained matrix
-    with one row per node slot and 2 n columns, every column of Φ is scaled to unit length instead, and the first
+    If nodes have demands Ψ (`x_dense [num_nodes, k]`), Z_0^T is [B, Ψ, 0], B and (Λ, Φ) are divided by their Frobenius
+    norms after every layer, and the last k columns are the answer (section 3.5). Without demands Φ_0 is a trained
+    matrix with one row per node slot and 2 n columns, every column of Φ is scaled to unit length instead, and the first
     `spec.num_targets` of the last n columns are the answer (section 4.1). That variant depends on the numbering of the
     nodes. Attention is divided by the number of nodes.
 
     The answer is learned only up to scale, because of the norms. The general form has a row of weights for every edge,
     so it supports graphs with at most `num_edges` edges, and its answer depends on the order of the edges.
 
-    Resistances are read from the edge column "resistance"; without it they are 1. Other features except the demands are
+    Resistances are read from the edge column "resistance"; without it they are 1. Features other than the demands are
     ignored. Edges are made simple and undirected.
 
     Time and memory: `B L (N E^2 + N^2 E)`, `L (B N E + E^2)`.
@@ -48,8 +48,8 @@ class LinearTransformer(Architecture):
         spec: the benchmark's description.
         form: "general", equation (3), or "efficient", equation (7).
         num_layers: L.
-        num_edges: undirected edges of the largest graph, for the general form; by default that of the
-            benchmark, else all pairs of nodes.
+        num_edges: undirected edges of the largest graph, for the general form; by default the number of the
+            benchmark if known, otherwise that of all pairs of nodes.
         evolve_incidence: let layers change more than the scale of B, for the efficient form.
         frozen: the authors' other stack of figure 1, for the general form on demands: `Z^T = [B, Ψ]` without the block
             of zeros, no layer changes B, one Frobenius norm for all of Z, and the last k columns are the answer.
@@ -86,14 +86,14 @@ class LinearTransformer(Architecture):
         start = start or ("gaussian" if demands else "identity")
         check_choice("start", start, [name for name in get_args(Start) if not (demands and name == "identity")])
         if frozen and not (demands and form == "general"):
-            raise BadInput("frozen=True is a stack of the general form on demands: omit it, or set form=general.")
+            raise BadInput("frozen=True needs form=general and nodes with demands: omit it, or set form=general.")
         self.form, self.demands, self.frozen = form, demands, frozen
         self.width = demands or _max_nodes(spec)
         if self.width < self.dim:
             raise BadInput(f"Graphs of {self.width} nodes do not have {self.dim} eigenvectors: use fewer targets.")
         self._resistance = _resistance_column(spec)
         if self._resistance is not None:
-            self.waits_for_device = "that resistances are positive, and the same both ways, is checked"
+            self.waits_for_device = "resistances are checked to be positive and the same both ways"
         # One norm for all demands keeps their relative lengths; each eigenvector has length 1.
         feature_norm: FeatureNorm = "frobenius" if demands else "columns"
         self.num_edges = (num_edges or _max_edges(spec)) if form == "general" else 0
@@ -129,7 +129,7 @@ class LinearTransformer(Architecture):
         Raises:
             BadInput: a graph has more nodes or edges than the model supports.
         """
-        # In the eight bits of bfloat16 products of many layers would hide a small loss
+        # In the eight bits of bfloat16, products of many layers would hide a small loss.
         with torch.autocast(batch.batch.device.type, enabled=False):
             layout = DenseLayout.from_batch(batch, limit=0)
             dtype = next(self.parameters()).dtype

@@ -14,15 +14,15 @@ from graphbench_linear_transformer import SparseIncidence, bounds
 from graphbench_linear_transformer.constructions import electric_flow, heat_kernel, resistive_embedding
 from graphbench_linear_transformer.graphs import incidence_matrix, pad_incidence, sample_incidence
 
-#: Numbers of layers at which a bound is tried, closer where it falls faster.
+#: Numbers of layers at which a bound is checked, closer together if it falls faster.
 DEPTHS = (1, 2, 3, 5, 8, 13, 21, 34, 60)
 FORMS = ("general", "efficient")
-#: What float64 leaves of an answer of size 1.
+#: Rounding error in float64 of an answer of size 1.
 ROUNDING = 1e-12
 
 
 def sized(form, graph):
-    """Options of a form for three demands on a graph: the general one needs its sizes."""
+    """Return the options of a form for three demands on a graph: the general form needs its sizes."""
     sizes = {"num_edges": graph.incidence.shape[1], "num_demands": 3} if form == "general" else {}
     return {"form": form} | sizes
 
@@ -51,7 +51,7 @@ def heat_series(laplacian, demands, terms, time):
 
 
 def worst(answer, exact, demands):
-    """Largest error of a column per unit of its demand's norm."""
+    """Return the largest error of a column per unit of its demand's norm."""
     return ((answer - exact).norm(dim=0) / demands.norm(dim=0)).max().item()
 
 
@@ -248,7 +248,7 @@ def test_general_form_is_made_for_one_size(graph):
         model(wider, graph.demands)
     fewer = graph.incidence.clone()[:, 1:]
     expected = gradient_descent(fewer @ fewer.mT, graph.demands, 2, 1 / graph.lambda_max)
-    if graph.name != "molecule":  # without a bond it falls apart
+    if graph.name != "molecule":  # without a bond it is not connected
         torch.testing.assert_close(model(fewer, graph.demands), expected)
 
 

@@ -1,4 +1,4 @@
-"""The Chebyshev series beside NumPy's Chebyshev polynomials, and beside the paper's rates."""
+"""The Chebyshev series against NumPy's Chebyshev polynomials and the paper's rates."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from graphbench_linear_transformer.constructions import (
 from graphbench_linear_transformer.constructions.chebyshev import heat_series, interpolated_series
 from graphbench_linear_transformer.graphs import incidence_matrix
 
-#: Numbers of layers at which a bound is tried, closer where it falls faster.
+#: Numbers of layers at which a bound is checked, closer together if it falls faster.
 DEPTHS = (1, 2, 3, 5, 8, 13, 21, 34, 60)
 TIME = 0.5
 

@@ -19,7 +19,7 @@ def sized(form, num_edges):
 
 
 def power_method(matrix, initial, steps):
-    """Block power method; the last column leads, as in Gram-Schmidt from the last column to the first."""
+    """Run the block power method; the last column comes first, as in Gram-Schmidt from the last column to the first."""
     columns = initial.numpy()
     for _ in range(steps):
         q, r = np.linalg.qr((matrix.numpy() @ columns)[:, ::-1])

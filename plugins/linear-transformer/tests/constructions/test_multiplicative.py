@@ -102,7 +102,7 @@ def test_lemma_5_as_printed_meets_its_bound_until_rounding_takes_over(graph):
     for num_layers in range(2, 13):
         bound = bounds.heat_kernel_fast(num_layers, time, graph.lambda_max)
         assert error(num_layers, centred=False) <= bound + ROUNDING
-    assert error(40, centred=False) > 0.01  # 3^-40 is lost beside 1: the answer is the identity
+    assert error(40, centred=False) > 0.01  # 3^-40 is lost when added to 1: the answer is the identity
     assert error(40, centred=True) < 1e-12
 
 
@@ -129,7 +129,7 @@ def test_lemma_5_gains_a_factor_of_three_a_layer(graph):
 
 
 def test_lemma_4_weights_are_those_of_the_text():
-    """As printed but for V: its second identity stands in the block (Φ, Φ), not (Φ, Γ)."""
+    """As printed except V: its second identity is in the block (Φ, Φ), not (Φ, Γ)."""
     n, zero, eye = 4, np.zeros((4, 4)), np.eye(4)
     layer = electric_flow_fast(num_layers=2, step=0.1, **sized("general", n)).transformer.layers[0]
     value = np.block([[eye, zero, zero], [zero, zero, zero], [zero, zero, eye]])
@@ -141,7 +141,7 @@ def test_lemma_4_weights_are_those_of_the_text():
 
 
 def test_lemma_4_with_v_as_printed_does_not_invert(graph):
-    """With V_ΦΓ = I in place of V_ΦΦ the answer would be δ + sum Γ^(2^i), far from L†."""
+    """With V_ΦΓ = I instead of V_ΦΦ the answer would be δ + sum Γ^(2^i), far from L†."""
     n, step = len(graph.laplacian), 1 / graph.lambda_max
     model = electric_flow_fast(num_layers=8, step=step, **sized("general", n)).transformer
     with torch.no_grad():

@@ -1,4 +1,4 @@
-"""The command that draws the paper's figures: which points, resumption, one tiny run, constructions against bounds."""
+"""The command that draws the paper's figures: its points, resuming, one tiny run, constructions against bounds."""
 
 import csv
 import importlib
@@ -15,7 +15,7 @@ FOLDER = Path(__file__).parents[2] / "experiments"
 
 @pytest.fixture(scope="module")
 def modules():
-    """`points`, `drawing` and `figures`, which import each other as a command's files do."""
+    """Return `points`, `drawing` and `figures`, which import each other like the files of a command."""
     sys.path.insert(0, str(FOLDER))
     try:
         found = {name: importlib.import_module(name) for name in ("points", "drawing", "figures")}
@@ -74,7 +74,7 @@ def test_demands_and_stack_of_the_notebooks_are_points_of_their_own(modules, tmp
 
 @pytest.mark.parametrize("name", ["figure-1", "figure-1-published", "figure-2", "figure-15"])
 def test_published_tables_have_the_columns_that_the_command_writes(modules, name):
-    """So that a table can be continued, or drawn again."""
+    """A table can be continued or drawn again."""
     table = FOLDER.parent / "results" / f"{name}.csv"
     assert next(iter(csv.DictReader(table.open()))).keys() == set(modules["figures"].COLUMNS)
 

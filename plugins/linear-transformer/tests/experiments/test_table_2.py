@@ -23,7 +23,7 @@ def table_2():
 
 
 class Pretended:
-    """Stands for graphbench: a run's score is a function of its seed."""
+    """Replace graphbench: a run's score is a function of its seed."""
 
     def __init__(self):
         self.fits, self.stored = [], {}

@@ -59,9 +59,9 @@ def sparse_flow_attention(
 
     The exact solver processes blocks of rows from the projections to the output, in tensors that fit the cache. It
     keeps no `[N, K]` tensor for the backward pass, which recomputes the two softmaxes (`blocks`); a kernel may do the
-    same. Rows whose numbers exceed the dtype, because logits span tens or hundreds, are detected by their condition and
-    solved in float64 logarithms (`steep`). For precision see the module's docstring. Second derivatives exist except
-    for rows solved in logarithms.
+    same. Rows whose numbers the dtype cannot represent, because logits span tens or hundreds, are detected by their
+    condition and solved in float64 logarithms (`steep`). For precision see the module's docstring. Second derivatives
+    exist except for rows solved in logarithms.
 
     Args:
         query: Q `[..., N, d]`; the leading dimensions are usually `[B, H]`.
@@ -195,7 +195,7 @@ def sparse_flow_weights(
 ) -> Tensor:
     """Compute the attention matrix Z `[..., N, K]` itself, for traces and for solvers that cannot be fused.
 
-    Arguments as in `sparse_flow_attention`. The exact solver returns its result for unit vectors as values.
+    Arguments as in `sparse_flow_attention`. With the exact solver this is its output for unit vectors as values.
 
     Raises:
         BadInput: shapes do not match, or as in `sparse_flow`.

@@ -1,4 +1,4 @@
-"""Ordinary rows of sparse-flow attention in plain torch: by blocks, recomputed in the backward pass.
+"""Ordinary rows of sparse-flow attention in plain torch, computed by blocks and recomputed in the backward pass.
 
 Autograd differentiates everything except the choice of the level, which needs no separate derivative (see
 `sparse_flow`). A block is as large as the cache of a CPU, so its dozens of operations cost little more than their
@@ -36,7 +36,7 @@ BLOCK, BLOCK_ELSEWHERE = 2**18, 2**24
 TOLERANCE = {torch.float32: 1e-3, torch.float64: 1e-9}
 #: Size of logits from which a softmax may be 1 to within the rounding of a float32.
 _HOT = 8.0
-#: Above this a softmax is nearly 1: its derivative, a multiple of the remainder to 1, loses a digit or more.
+#: Above this a softmax is nearly 1: its derivative, a multiple of its difference from 1, loses a digit or more.
 _NEAR_ONE = 0.9
 #: Number of keys up to which all hot rows are steep.
 _FEW = 8
@@ -253,7 +253,7 @@ def _find_level(
     limits = torch.finfo(unit.dtype)
     steepest = TOLERANCE[unit.dtype] / limits.eps
     level, slope, settled = water_level(weight, cost, slack)
-    # A logit of size L has an error of up to eps L, as has its weight, relatively. NaN fails all tests, hence `~`.
+    # A logit of size L and, relatively, its weight have an error of up to eps L. NaN fails all tests, hence `~`.
     steep = ~settled | ~(slope * level * (1 + size) <= steepest) | ~(unit >= limits.tiny**0.7)
     steep |= _hot(weight, unit, share, size, wall) & _saturated(weight, unit, cost, level, slack)
     if wall is not None:
@@ -272,8 +272,8 @@ def _hot(weight: Tensor, unit: Tensor, share: Tensor, size: Tensor, wall: Tensor
 def _saturated(weight: Tensor, unit: Tensor, cost: Tensor, level: Tensor, slack: Tensor) -> bool | Tensor:
     """Mark the rows `[m, n, 1]` with a mean resistance of the flow above 0.01, or with all keys active.
 
-    In these rows the derivative by the logit of the largest resistance or friction, whose softmax may be 1 to within
-    rounding, can be a difference of equal numbers. With few keys this is usual.
+    In these rows the derivative with respect to the logit of the largest resistance or friction, whose softmax may be 1
+    to within rounding, can be a difference of equal numbers. With few keys this is usual.
     """
     if cost.shape[-1] <= _FEW:
         return True
@@ -319,7 +319,7 @@ def allowed_keys(at: Block, masks: Tensor | None, mask_of: Tensor | None) -> Ten
 
 
 def block_size(device: torch.device) -> int:
-    """Return the largest size that an `[m, n, K]` tensor of a block should have on this device."""
+    """Return the largest number of elements that an `[m, n, K]` tensor of a block should have on this device."""
     return BLOCK if device.type == "cpu" else BLOCK_ELSEWHERE
 
 

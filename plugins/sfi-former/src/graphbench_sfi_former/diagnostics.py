@@ -129,7 +129,7 @@ class FlowSparsity(pl.Callback):
         batch_idx: int,
         dataloader_idx: int = 0,
     ) -> None:
-        """Sum the measures of its graphs."""
+        """Add the measures of the graphs of this batch to the sums."""
         if self._recording is None:
             return
         self._listening.close()
@@ -267,7 +267,7 @@ def flow_steps(
 
     Raises:
         BadInput: several graphs, no numbers or a number below 0, a model without such layers or in training mode, or a
-            layer without alpha, for which the iteration does not converge to the flow.
+            layer without alpha, whose flow the iteration cannot compute.
 
     Examples:
         >>> from graphbench.testing import tiny_batch, tiny_spec
@@ -280,7 +280,7 @@ def flow_steps(
     if batch.num_graphs != 1:
         raise BadInput(f"flow_steps needs one graph, but the batch has {batch.num_graphs}.")
     if not steps:
-        raise BadInput("steps of flow_steps must be numbers of steps from 0 on, but there are none.")
+        raise BadInput("steps of flow_steps must contain at least one number of steps (0 or more), but is empty.")
     for number in steps:
         check_range("steps of flow_steps", number, at_least=0, whole=True)
     if model.training:
@@ -343,7 +343,7 @@ def _flows(
     if layer.alpha is None:
         raise BadInput("The iteration needs alpha: a model whose rows sum to one exactly (alpha: null) has no steps.")
     if layer.friction_proj is None:
-        raise BadInput("flow_steps needs layers that learn their friction, but this one is given it.")
+        raise BadInput("flow_steps needs layers that learn their friction (friction: learned), but this one does not.")
     query, key, _, friction_query, friction_key = graphs.maps
     maps = query, key, friction_query, friction_key
     penalty = layer.weight_of_friction(graphs)

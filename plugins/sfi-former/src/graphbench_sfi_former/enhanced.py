@@ -244,7 +244,7 @@ class AdjacencyEnhancedAttention(Traced):
         num_heads: heads H.
         dropout: probability of dropping a weight of the flow; A~ keeps all its weights.
         terms: "both" as in the paper; "flow" for Z without A~ and gamma, "adjacency" for A~ only (table 3).
-        extra_parameters: with the guessed parameters.
+        extra_parameters: add the guessed parameters.
         head_dim: width of a head, by default dim as in the paper; GPS has dim / H.
 
     Raises:

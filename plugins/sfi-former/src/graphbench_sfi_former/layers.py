@@ -43,7 +43,7 @@ class SparseFlowAttention(AdjacencyEnhancedAttention):
 
     Drop-in for any GPS-like model: a `graphbench.nn.GlobalAttention`. Resistances and frictions are two multi-head
     attentions, R = softmax(-Q K^T / sqrt dim) and F = softmax(Q~ K~^T / sqrt dim), and the weight of the friction is
-    `penalty / N`. With `terms="flow"` and without `extra_parameters` the layer is the flow only.
+    `penalty / N`. With `terms="flow"` and without `extra_parameters` the layer computes only the flow.
 
     A row carries no flow if every friction f_i >= alpha N / penalty. As the frictions of N keys sum to one, this
     happens only in graphs of up to sqrt(penalty / alpha) nodes. With the paper's 1 and 0.1 and the graph's own N it
@@ -63,7 +63,7 @@ class SparseFlowAttention(AdjacencyEnhancedAttention):
             and produces no zeros; or "given" to `forward`.
         flow_graph: graph of the flow: "complete" as in the paper, or "edges" for the edges of the graph and loops; any
             other graph can be passed to `forward`.
-        penalty_size: what N is: the number of nodes of the "graph"; that of the largest graph of the "batch" as in the
+        penalty_size: value of N: the number of nodes of the "graph"; that of the largest graph of the "batch" as in the
             paper, where a graph's answer depends on the rest of its batch; or one number for all graphs.
         solver: "exact", or "proximal" for T steps of the paper's iteration.
         proximal: options of the solver "proximal"; by default `ProximalOptions()`. They are stored with the weights.
@@ -178,7 +178,7 @@ class SparseFlowAttention(AdjacencyEnhancedAttention):
         return self.penalty / graphs.num_nodes
 
     def _mask(self, graphs: PaddedGraphs) -> Tensor | None:
-        """Return the allowed sources; the iteration, with one step per matrix, must not see padded rows either."""
+        """Return the allowed sources; the iteration has one step length per matrix, so it must not see padded rows."""
         if self.proximal is None or graphs.mask is None:
             return graphs.mask
         return graphs.mask & graphs.layout.mask[:, None, :, None]
@@ -241,7 +241,7 @@ class DenseFlowAttention(AdjacencyEnhancedAttention):
 def sparsemax(logits: Tensor) -> Tensor:
     """Return the point of the simplex nearest to each row, `max(s_i - tau, 0)` with tau such that it sums to one.
 
-    With logits in descending order, the first k remain, where k is the last with `1 + k s_k > s_1 + ... + s_k`.
+    With logits in descending order, the first k remain, with k the largest such that `1 + k s_k > s_1 + ... + s_k`.
 
     Args:
         logits: `[..., K]`; minus infinity hides an entry, and each row needs a finite one.

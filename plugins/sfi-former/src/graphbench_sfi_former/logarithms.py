@@ -9,8 +9,8 @@ a sum of positive terms. Key k carries flow if and only if V_k < 1. With K the l
 
     rise = (1 - V_K) / (w_1 + ... + w_K + 1 / alpha),    z_i = w_i (rise + (g_K - g_i)),
 
-which has no cancellation either; with b_i = log f_i a difference is g_K - g_i = g_K (1 - exp(b_i - b_K)). The level mu
-= g_K + rise, which would lose the digits of the rise, is never computed. Every number is stored as its float64
+which has no cancellation either; with b_i = log f_i a difference is g_K - g_i = g_K (1 - exp(b_i - b_K)). The level
+mu = g_K + rise, which would lose the digits of the rise, is never computed. Every number is stored as its float64
 logarithm, so none over- or underflows.
 
 The gradient needs c - u_i with c = sum_A w u / D, D = sum_A w + 1 / alpha, u = dL/dz and A the active keys; it may be
@@ -59,7 +59,7 @@ class LogLevel(NamedTuple):
         floor: log f of the last active key K, whose ties all have this value; minus infinity in rows without flow.
         top: the largest log f that counts as active.
         log_rise: log(mu - g_K).
-        log_total: log D, the sum of the active conductances and 1 / alpha.
+        log_total: log D, with D the sum of the active conductances and 1 / alpha.
     """
 
     floor: Tensor
@@ -114,7 +114,7 @@ def solve(rows: LogRows) -> LogLevel:
     top = raw.gather(-1, at) + rows.resolution / 2
     dry = last < 0
     broken = (rows.log_weight.amax(-1, keepdim=True) + rows.log_friction.amax(-1, keepdim=True)).isnan()
-    # Divide only the others by the total: -inf - (-inf) would be NaN in rows without any conductance.
+    # `slopes` subtracts the logarithm of the total: -inf - (-inf) would be NaN in rows without any conductance.
     total = total.masked_fill(total == -torch.inf, 0.0).masked_fill(broken, torch.nan)
     return LogLevel(floor.gather(-1, at), top.masked_fill(dry, -torch.inf), rise.masked_fill(dry, -torch.inf), total)
 
@@ -128,7 +128,7 @@ def flow(rows: LogRows, level: LogLevel) -> Tensor:
 
 
 def slopes(rows: LogRows, level: LogLevel, z: Tensor, upstream: Tensor, resolution: float | Tensor = 0.0) -> Slopes:
-    """Compute the derivatives of a loss from `upstream`, those by the flow `z`; `[R, K]` float64 each.
+    """Compute the derivatives of a loss from `upstream`, its derivatives by the flow `z`; `[R, K]` float64 each.
 
     Args:
         rows: the rows.
@@ -169,8 +169,8 @@ def _sums(
 
         sum_A w g (c - u) = T - c g_m / alpha,    sum_A z (c - u) = -T - c (mu - g_m) / alpha
 
-    with T = sum_A w (g - g_m) (c - u), whose terms are at most of the size of u and 0 for tied frictions. Left sides
-    are more accurate for small g.
+    with T = sum_A w (g - g_m) (c - u), whose terms are at most of the size of u and 0 for tied frictions. The left
+    sides are more accurate for small g.
     """
     here, at_most = rows.log_friction, rows.log_friction.gather(-1, most)
     apart = (here - at_most).abs()
@@ -265,7 +265,7 @@ def flow_in_logarithms(
 
 
 class _LogFlow(torch.autograd.Function):
-    """Solve `[R, K]`, float64."""
+    """Solve for the flow `[R, K]`, float64."""
 
     @staticmethod
     def forward(

@@ -77,9 +77,9 @@ class SFiFormer(FlowBackbone):
             zeros.
         terms: "both" for flow and adjacency matrix as in the paper; "flow" or "adjacency" for one of them (table 3).
         flow_graph: graph of the flow: "complete" as in the paper, or "edges" for the edges of the graph and loops.
-        penalty_size: the friction's weight is `penalty` over the nodes of the "graph"; over those of the largest graph
-            of the "batch" as in the paper, where a graph's answer depends on the rest of its batch; or over a number.
-            With "graph" flows vanish in graphs of one node and in most rows of those of two.
+        penalty_size: divisor of `penalty` in the friction's weight: the number of nodes of the "graph"; that of the
+            largest graph of the "batch" as in the paper, where a graph's answer depends on the rest of its batch; or a
+            number. With "graph" flows vanish in graphs of one node and in most rows of those of two.
         solver: "exact", or "proximal" for T steps of the paper's iteration.
         proximal: T (`num_steps`), start, step and seed of the solver "proximal".
         extra_parameters: add 2 hidden_dim + 1 parameters per layer to match the published counts, see the README.
@@ -104,7 +104,7 @@ class SFiFormer(FlowBackbone):
     """
 
     # A fixed number of rows would not be exact, and solving all rows in float64 would sort each of them.
-    waits_for_device = "rows of the flow that their number format cannot state are set apart, in every layer"
+    waits_for_device = "every layer selects the rows of the flow that their dtype cannot represent"
 
     def __init__(
         self,

@@ -2,11 +2,11 @@
 
 SFi-Former (Li et al., 2025, section 3.3, equation 12 and appendix A). Three of its formulas cannot be meant as printed
 and are corrected here: the threshold is max(|Y| - t penalty F, 0), without the bar around the whole difference; the
-Barzilai-Borwein step is <A, B> / ||B||_F^2, with the square; and the greatest safe constant step is 1 / (max r + alpha
-n), as the Hessian of a row is diag(r) + alpha 1 1^T, not 1 / (1 + alpha sqrt n).
+Barzilai-Borwein step is <A, B> / ||B||_F^2, with the square; and the greatest safe constant step is
+1 / (max r + alpha n), as the Hessian of a row is diag(r) + alpha 1 1^T, not 1 / (1 + alpha sqrt n).
 
-The paper starts from uniform random numbers and gives neither their range nor T. From 50 nodes on, tens of steps stay
-far from the optimum, so the result depends on the start; `sparse_flow` is the limit of many steps.
+The paper starts from uniform random numbers and gives neither their range nor T. With 50 or more nodes the flow is far
+from the optimum after tens of steps, so the result depends on the start. `sparse_flow` is the limit of many steps.
 """
 
 from __future__ import annotations
@@ -54,7 +54,8 @@ def sparse_flow_proximal(
         num_steps: T; memory for the backward pass grows with it.
         start: "uniform" on [0, 1) as in the paper (our reading), "scaled" uniform on [0, 2 / n) so that rows sum to
             about one, "dense" the flow without friction, "zeros", or a tensor of the shape of `resistance`.
-        step: "barzilai-borwein", or "constant" for 1 / (max r + alpha n) of each matrix, n its most allowed keys.
+        step: "barzilai-borwein", or "constant" for 1 / (max r + alpha n) of each matrix, with n the largest number of
+            allowed keys in a row.
         generator: source of the random start.
 
     Returns:

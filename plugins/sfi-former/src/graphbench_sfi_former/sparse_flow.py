@@ -10,16 +10,16 @@ For any number `unit`, with weights S_i = unit / r_i, costs g_i = penalty f_i / 
     z_i = S_i max(t - g_i, 0),    sum_i S_i max(t - g_i, 0) + slack t = 1,    mu = unit t:
 
 link i is a vessel of width S_i whose floor is at g_i, filled up to the water level t. The flow does not depend on the
-unit, so neither do gradients. We use the resistance of all links in parallel, unit = 1 / sum_i (1 / r_i), so widths sum
-to one.
+unit, so gradients treat it as a constant. We use the resistance of all links in parallel, unit = 1 / sum_i (1 / r_i),
+so widths sum to one.
 
 Gradients need only the active set A. With u = dL/dz, D = 1 / alpha + sum_A 1 / r, c = sum_A (u / r) / D they are
 
     dL/df_i = penalty (c - u_i) / r_i,   dL/dr_i = z_i (c - u_i) / r_i,
     dL/dpenalty = sum_A f_i (c - u_i) / r_i,   dL/dalpha = c mu / alpha^2.
 
-Rounding errors grow with the condition of a row, `t (slack + sum of the active S) = 1 + sum of their S g`. Rows too
-ill-conditioned for a dtype are solved in float64, and those beyond that in logarithms (`logarithms`).
+Rounding errors are multiplied by the condition of a row, `t (slack + sum of the active S) = 1 + sum of their S g`. Rows
+too ill-conditioned for a dtype are solved in float64, and those beyond that in logarithms (`logarithms`).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _STEPS = 16
 _STEPS_UNSEEN = 10
 #: Allowed rounding error in a flow of `sparse_flow`, relative to its largest possible value 1.
 _TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-12}
-#: Numbers in tensors processed at a time: on a CPU they should fit its cache.
+#: Elements of the tensors processed at a time: on a CPU they should fit its cache.
 _CHUNK = {"cpu": 2**18}
 _CHUNK_ELSEWHERE = 2**24
 
@@ -65,8 +65,8 @@ def sparse_flow(
         z_i = max(mu - penalty f_i, 0) / r_i,    sum_i z_i + mu / alpha = 1.
 
     Keys with friction above mu / penalty get exactly 0; a whole row is zero if every penalty f_i >= alpha. Equal
-    frictions or penalty 0, without alpha, give z_i = (1 / r_i) / sum_j (1 / r_j): softmax attention where r =
-    softmax(-q k / sqrt d).
+    frictions or penalty 0, without alpha, give z_i = (1 / r_i) / sum_j (1 / r_j): softmax attention if
+    r = softmax(-q k / sqrt d).
 
     Rows are solved in float32, or in float64 for float64 inputs. Rows too ill-conditioned for that (finding them takes
     one host-device sync) are solved in float64 and if necessary in logarithms, where frictions with a relative
@@ -279,7 +279,7 @@ def water_level(weight: Tensor, cost: Tensor, slack: Tensor) -> tuple[Tensor, Te
 
 
 def flow_at(weight: Tensor, cost: Tensor, slack: Tensor, level: Tensor) -> Tensor:
-    """Return the flow `weight max(level - cost, 0)` `[..., K]`; gradients include the dependence of the level.
+    """Return the flow `weight max(level - cost, 0)` `[..., K]`; gradients include the effect on the level.
 
     Args:
         weight: `[..., K]`.

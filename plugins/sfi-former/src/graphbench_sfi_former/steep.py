@@ -62,7 +62,7 @@ class SteepRows(torch.autograd.Function):
                 terms = steep_gradients(part, allowed, rows, level, upstream[at], keep)
                 _add_gradients(grads.cut(at), part, rows, terms, upstream[at])
         for grad in grads[5:]:
-            # penalty and alpha, in float64: cast back to a float32 option, a larger gradient would become infinite.
+            # Gradients of penalty and alpha are float64; a larger one would become infinite if an option is float32.
             if grad is not None:
                 grad.clamp_(torch.finfo(upstream.dtype).min, torch.finfo(upstream.dtype).max)
         return (None, None, *grads)
@@ -110,7 +110,7 @@ def _spread(part: Operands, rows: Tensor, values: Tensor) -> Tensor:
 
 
 def without_autocast(device: torch.device) -> AbstractContextManager[Any]:
-    """Return a context without autocast; if the device has none, one without overhead."""
+    """Return a context without autocast; if autocast is off already, one without overhead."""
     if torch.is_autocast_enabled(device.type):
         return torch.autocast(device.type, enabled=False)
     return nullcontext()
@@ -258,7 +258,7 @@ def _log_tiny(part: Operands) -> float:
 
 
 def _candidates(rows: LogRows, log_tiny: float) -> Tensor:
-    """Mark the keys that may carry a flow, or a penalty-induced change, above exp(log_tiny), bool `[R, K]`.
+    """Mark the keys whose flow, or its derivative by the penalty, may exceed exp(log_tiny), bool `[R, K]`.
 
     The level is at most g_i + r_i, its value if only key i were active, and a flow is at most that over its resistance.
     """
@@ -270,7 +270,7 @@ def _candidates(rows: LogRows, log_tiny: float) -> Tensor:
 
 
 def _active_keys(rows: LogRows, level: LogLevel, log_tiny: float) -> Tensor:
-    """Mark the keys that carry a flow, or a penalty-induced change, above exp(log_tiny), bool `[R, K]`."""
+    """Mark the active keys whose flow, or its derivative by the penalty, may exceed exp(log_tiny), bool `[R, K]`."""
     reach = torch.logaddexp(level.log_rise, level.floor + rows.log_penalty)
     counts = rows.log_weight >= log_tiny - torch.maximum(reach, rows.log_friction)
     return counts & (rows.log_friction <= level.top) & (rows.log_weight > -torch.inf)

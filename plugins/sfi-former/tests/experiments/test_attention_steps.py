@@ -1,4 +1,4 @@
-"""The script of figure 4: what it asks of `graphbench fit`, its table and pictures, and all of it on a few graphs."""
+"""The script of figure 4: its options for `graphbench fit`, its table and figures, and a whole run on a few graphs."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_pictures_show_every_step_and_both_models(script, layers, tmp_path):
 
 @pytest.mark.slow
 def test_two_small_trainings_are_draw(script, tmp_path, monkeypatch):
-    """Both models on a few generated graphs; a second call trains nothing and looks again."""
+    """Both models on a few generated graphs; a second call trains nothing and analyses again."""
     monkeypatch.setenv("GRAPHBENCH_STORE", str(tmp_path / "store"))
     words = ["--output", str(tmp_path), "--epochs", "1", "--graphs", "0", "--steps", "0", "5", "400",
              "--data.init_args.sizes=[16,4,4]", "--model.architecture.init_args.num_layers=2",

@@ -1,4 +1,4 @@
-"""The script of the PATTERN runs, without training: what it asks of `graphbench fit`, and the tables it writes."""
+"""The script of the PATTERN runs, without training: its options for `graphbench fit`, and the tables that it writes."""
 
 from __future__ import annotations
 

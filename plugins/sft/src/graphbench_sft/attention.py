@@ -83,7 +83,7 @@ class SampledAttention(Traced):
 
     On a CPU with kernels maxout scores are never stored (see `ops.mixture`), except with relative terms other than
     edges and distances. Otherwise scores are computed in chunks that stay in the cache, and a training step with more
-    than 67 million of them stores none for the backward pass, so it needs memory for the tokens and one chunk only.
+    than 67 million of them stores none for the backward pass, so it only needs memory for the tokens and one chunk.
 
     A trace contains the weights over the sampled tokens; its `columns` name them. If the sampler mixes (in training,
     and in evaluation as trained), a column is the sampled token mixed with its partner.
@@ -166,7 +166,7 @@ class SampledAttention(Traced):
                 nodes they are (PyG's `Batch` or `Data`), or the graph of each token `[T]`; None for a single graph.
             relations: relative information of each of `layout.blocks`; needed with relative terms.
             visible: which tokens may be sampled, bool `[T]`; None: all.
-            names: names of the tokens, int64 `[T]`, for evaluation; None: by place and size of the graph.
+            names: names of the tokens, int64 `[T]`, for evaluation; None: from their place in the graph and its size.
 
         Raises:
             BadInput: `relations` are missing with relative terms, or given without them.
@@ -244,7 +244,7 @@ class SampledAttention(Traced):
     def _cut(self, query: Tensor, block: _Sampled) -> list[_Piece]:
         """Split the operands of a block of graphs into chunks in the order of padded rows; `query [B, N, dim]`."""
         sample, relation = block.sample, block.relation
-        # Contiguous, as programs of torch.compile expect other strides of the softplus gradient of a transposed tensor.
+        # Contiguous: compiled programs expect different strides for the softplus gradient of a transposed tensor.
         leak = None if block.leak is None else block.leak.transpose(1, 2).contiguous()
         mask = None if sample.mask is None else sample.mask.unsqueeze(1)
         rows = (query, block.key, block.value)

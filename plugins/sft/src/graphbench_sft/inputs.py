@@ -257,13 +257,13 @@ def longest_document(batch: GraphBatch, spec: BenchmarkSpec) -> int:
 
 
 def split_documents(batch: GraphBatch, spec: BenchmarkSpec) -> tuple[GraphBatch, Tensor]:
-    """Split a batch into `2 num_graphs` documents: the two of a graph next to each other; one may be empty.
+    """Split a batch into `2 num_graphs` documents: the first and the second of each graph; one may be empty.
 
     `x`, `x_dense`, `pos`, `batch`, `ptr`, `num_graphs` and `max_nodes` describe the documents. Edges and encodings are
     not split, since models of documents read neither.
 
     Args:
-        batch: graphs whose column "tower" holds 0 or 1, with `longest_document`.
+        batch: graphs whose column "tower" contains 0 or 1, with `longest_document`.
         spec: their description.
 
     Returns:

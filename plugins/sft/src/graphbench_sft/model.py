@@ -183,7 +183,7 @@ class SFT(Architecture):
         return names_of_tokens(batch.batch, batch.ptr, columns, edges)
 
     def _draw_visible(self, batch: GraphBatch) -> Tensor:
-        """Draw the visible nodes, bool `[num_nodes]`: each with `1 - token_drop`, or all of a graph if none is."""
+        """Draw the visible nodes, bool `[num_nodes]`: each with probability `1 - token_drop`, or all if none is."""
         # float32 whatever the default dtype: bfloat16 would round the probability.
         drawn = torch.rand(batch.num_nodes, device=batch.batch.device, dtype=torch.float32) >= self.token_drop
         count = torch.zeros_like(batch.ptr[:-1]).index_add_(0, batch.batch, drawn.long())

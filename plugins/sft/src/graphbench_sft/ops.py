@@ -23,7 +23,7 @@ from graphbench_sft.relative import PairTerms, PlaceTerms
 #: block only has to be large enough to keep them busy.
 _CPU_BLOCK = 1 << 17
 _DEVICE_BLOCK = 1 << 24
-#: torch compares along the last axis. With fewer keys than this the queries go there, if there are more of them.
+#: torch compares along the last axis. The queries use it if there are fewer keys than this and than queries.
 _SHORT_ROW = 128
 #: Added to every denominator of leaky ReLU probabilities: a row without a positive score has weights 0, not 0 / 0.
 EPSILON = 1e-6
@@ -110,7 +110,7 @@ def _huge(a: Tensor, b: Tensor) -> Tensor:
 
 
 def _block_shape(a: Tensor, b: Tensor) -> tuple[int, int]:
-    """Return the number of matrices in a block, and of the rows of each that it compares."""
+    """Return the number of matrices in a block, and the number of rows that it compares in each."""
     matrices, rows = a.shape[:2]
     size = _CPU_BLOCK if a.device.type == "cpu" else _DEVICE_BLOCK
     room = size // max(b.shape[1] * b.shape[2], 1)

@@ -3,7 +3,7 @@
     python -m graphbench_sft.rank --draws 30 --output plugins/sft/results/rank.csv
 
 All tokens are equal at first (rank 1), and only the relative information distinguishes them. Without the leak every row
-of attention weights sums to one, so all tokens stay equal; with it they diverge.
+of attention weights sums to one, so all tokens stay equal; with it they become different.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def rank_by_depth(
         num_tokens: tokens.
         dim: width of the tokens.
         num_layers: layers.
-        seed: of weights and relative matrix.
+        seed: seed of the weights and the relative matrix.
         rtol: singular values below this share of the largest count as zero.
     """
     ptr = torch.tensor([0, num_tokens])
@@ -68,7 +68,7 @@ def measure(file: Path, draws: int, num_tokens: int = 256, dim: int = 512, num_l
 
     Args:
         file: CSV with the columns of `FIELDS`; its rows are kept, so an interrupted run can be resumed.
-        draws: number of networks with and without the leak.
+        draws: number of draws, each a network with the leak and one without it.
         num_tokens: tokens.
         dim: width of the tokens.
         num_layers: layers.

@@ -77,7 +77,7 @@ class RelativeTerms(nn.Module):
 
 
 class PairTerms(NamedTuple):
-    """Relative terms of some pairs of a token and a slot, beyond those of all pairs.
+    """Relative terms of some pairs of a token and a slot, in addition to those of all pairs.
 
     Args:
         row: padded number (`graph * N + node`) of the attending token `[P]`, ascending.
@@ -114,7 +114,7 @@ class PlaceTerms(NamedTuple):
 class EdgeRelation:
     """Relative information that is zero except on edges: `x_R[i, j]` are the features of edge j -> i.
 
-    Features of parallel edges add up: each edge adds its difference from a pair without an edge.
+    Terms of parallel edges add up: each edge adds its difference from a pair without an edge.
 
     Args:
         row: padded number (`graph * N + node`) of the attending node of each edge `[E]`, ascending.
@@ -237,7 +237,7 @@ def edge_relations(
 
 
 def _is_counted(x: Tensor) -> bool:
-    """Return whether sizes may depend on values: a host-device sync on a GPU, another program in torch.compile."""
+    """Return whether sizes may depend on values; a GPU would need a sync, and torch.compile another program."""
     return x.device.type == "cpu" and not torch.compiler.is_compiling()
 
 
@@ -333,7 +333,7 @@ class DistanceRelation(PairRelation):
     normal: Tensor | None = None
 
     def fits_kernels(self, dtype: torch.dtype) -> bool:
-        """Return whether kernels support this relation: float32, up to three coordinates without gradients."""
+        """Return whether kernels support this relation: float32 without gradients, up to three coordinates."""
         tensors = [self.position] if self.normal is None else [self.position, self.normal]
         plain = all(x.dtype is dtype is torch.float32 and not x.requires_grad for x in tensors)
         return plain and self.position.shape[-1] <= 3

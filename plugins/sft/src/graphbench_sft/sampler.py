@@ -68,7 +68,7 @@ class DifferentiableSampler(nn.Module):
       `p x_1 + (1 - p) x_2` with `p = s_1 / (s_1 + s_2)`, `s = softplus(z + g) ** (1 / temperature)`. If fewer than k
       others exist, as many random members of S1 are paired and the rest stay unmixed.
     * straight_through: the same draw; returns the pure `x_1` with the gradient of the mixture.
-    * with_replacement: k independent draws of the highest z + g; the pure token with the gradient of
+    * with_replacement: k independent draws of the highest z + g; returns the pure token with the gradient of
       `sum_i s_i x_i / sum_i s_i` over all tokens of the graph times `1 / k`, which the paper found necessary. This mode
       needs `n k` numbers for noise and weights.
 
@@ -174,7 +174,7 @@ class DifferentiableSampler(nn.Module):
         paired = torch.arange(num_slots, device=x.device) < (count - num_slots).unsqueeze(-1)
         index = index if filled is None else index.masked_fill(~filled, 0)
         partner = torch.where(paired, partner, index)
-        # p = s_1 / (s_1 + s_2) from logarithms, as powers of 1 / temperature may overflow. Only p has gradients to z.
+        # p = s_1 / (s_1 + s_2) from logarithms: powers of 1 / temperature may overflow. Only p passes gradients to z.
         share = _log_softplus(noisy.gather(-1, index)) - _log_softplus(noisy.gather(-1, partner))
         weight = torch.where(paired, torch.sigmoid(share / self.temperature), 1.0).to(x.dtype)
         chosen = _take(x, index)
@@ -303,7 +303,7 @@ def scramble(value: Tensor) -> Tensor:
 
 
 def uniform(names: Tensor, stream: int = ORDER) -> Tensor:
-    """Hash names to float32 numbers in (0, 1), as good as uniform and independent for distinct names."""
+    """Hash names to float32 numbers in (0, 1), practically uniform and independent for distinct names."""
     # 23 bits plus a half are exact in float32 and never 0 or 1, for which Gumbel numbers would be infinite.
     return ((scramble(scramble(names + stream) + stream) >> 9).float() + 0.5) * 2.0**-23
 
@@ -327,8 +327,8 @@ def names_of_places(graph_of: Tensor, ptr: Tensor) -> Tensor:
 def names_of_tokens(graph_of: Tensor, ptr: Tensor, columns: Sequence[Tensor], edge_index: Tensor | None) -> Tensor:
     """Name tokens `[T]` by their inputs, those of their neighbours and those of their graph.
 
-    Names are invariant to renumbering, except among tokens with equal columns and equal three-step neighbourhoods:
-    these are distinguished by their order.
+    A token keeps its name if the tokens are renumbered, except among tokens with equal columns and equal three-step
+    neighbourhoods: these are distinguished by their order.
 
     Args:
         graph_of: graph of each token `[T]`, ascending.

@@ -178,7 +178,7 @@ def leaky_relu_attention(scores: Tensor, leak: Tensor | None, mask: Tensor | Non
     """Normalise scores of any sign to attention weights by leaky ReLU (SFT, section 4.3).
 
     `P_ij = relu(A_ij) / (sum_r (relu(A_ir) + softplus(C_r)) + epsilon)`, r over the keys that `mask` allows. The share
-    of the leak is missing from the sum of a row, so tokens with equal values can still become different.
+    of the leak makes a row sum to less than one, so tokens with equal values can still become different.
 
     Args:
         scores: A, `[..., n, k]`.
@@ -203,7 +203,7 @@ def leaky_relu_attention(scores: Tensor, leak: Tensor | None, mask: Tensor | Non
 
 
 def leaky_relu_mixture(scores: Tensor, value: Tensor, leak: Tensor | None, mask: Tensor | None = None) -> Tensor:
-    """Compute `leaky_relu_attention(scores, leak, mask) @ value`, divided after the product, which needs no weights.
+    """Compute `leaky_relu_attention(scores, leak, mask) @ value`, dividing after the product to avoid storing weights.
 
     A column of ones appended to the values gives the sum of each row in the same product. In half precision that sum
     would lose digits, so there the weights are computed, in the precision of the scores.
@@ -231,7 +231,7 @@ def leaky_relu_mixture(scores: Tensor, value: Tensor, leak: Tensor | None, mask:
 def _check_keys(scores: Tensor, leak: Tensor | None, mask: Tensor | None) -> None:
     for name, tensor in (("leak", leak), ("mask", mask)):
         if tensor is not None and tensor.shape[-1:] != scores.shape[-1:]:
-            raise BadInput(f"{name} must end in the {scores.shape[-1]} keys of scores, but is {list(tensor.shape)}.")
+            raise BadInput(f"{name} must have {scores.shape[-1]} keys, as scores do, but is {list(tensor.shape)}.")
 
 
 def _positive(scores: Tensor, mask: Tensor | None) -> Tensor:

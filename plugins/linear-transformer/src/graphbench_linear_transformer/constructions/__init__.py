@@ -1,8 +1,8 @@
 """The paper's constructions: weights with which the linear transformer provably runs an algorithm.
 
-"Graph Transformers Dream of Electric Flow" (arXiv 2410.16699), Lemmas 1 to 6, Corollary 7 and Lemma 9, and in addition
-the Chebyshev series that the same layer can run. Every function returns a module whose layers have the lemma's weights;
-`module.transformer(...)` is the trainable model. Error bounds are in `bounds`.
+"Graph Transformers Dream of Electric Flow" (arXiv 2410.16699), Lemmas 1 to 6, Corollary 7 and Lemma 9. The Chebyshev
+series, which the same layer can run, are not in the paper. Every function returns a module whose layers have the
+lemma's weights; `module.transformer(...)` is the trainable model. Error bounds are in `bounds`.
 
 Legend: L the Laplacian with eigenvalues 0 = λ1 < λmin <= ... <= λmax (a connected graph), δ the step, Ψ the demands,
 Λ and Φ the two blocks of features next to B, in Z_0^T = [B, Ψ, 0]. W^Q^T W^K is called QK.

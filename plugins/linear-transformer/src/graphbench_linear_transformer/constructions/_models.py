@@ -33,7 +33,7 @@ Form = Literal["general", "efficient"]
 Blocks = tuple[tuple[float, ...], ...]
 #: Sizes of the general form: option -> number, or None.
 Sizes = Mapping[str, int | None]
-#: The largest eigenvalue for which weights are made, and the option that sets it with its value.
+#: The largest eigenvalue that the weights support, and the option that sets it with its value.
 Limit = tuple[float, str]
 _AnyLayer = TypeVar("_AnyLayer", GeneralLayer, BlockLayer, EfficientLayer)
 _LemmaLayer = TypeVar("_LemmaLayer", GeneralLayer, EfficientLayer)
@@ -334,7 +334,7 @@ def gradient_step(step: float | None, lambda_max: float | None) -> tuple[float, 
         BadInput: not exactly one of the two is given, or it is not positive.
     """
     if (step is None) == (lambda_max is None):
-        raise BadInput(f"Give either step or lambda_max, but got step={step} and lambda_max={lambda_max}.")
+        raise BadInput(f"Pass either step or lambda_max, but got step={step} and lambda_max={lambda_max}.")
     if step is not None:
         check_positive("step", step)
         return float(step), (1 / float(step), f"step={step:g}")

@@ -36,7 +36,7 @@ def electric_flow(
         step: δ <= 1 / λmax.
         lambda_max: λmax, instead of the step: δ = 1 / λmax.
         form: see `Form`.
-        num_edges: most columns of B, for the general form only.
+        num_edges: largest number of columns of B, for the general form only.
         num_demands: k, for the general form only.
 
     Raises:
@@ -74,7 +74,7 @@ def resistive_embedding(
         lambda_max: λmax, or a number above it; δ = 1 / λmax.
         step: δ itself, instead of `lambda_max`.
         form: see `Form`.
-        num_edges: most columns of B, for the general form only.
+        num_edges: largest number of columns of B, for the general form only.
         num_demands: k, for the general form only.
 
     Raises:
@@ -114,7 +114,7 @@ def heat_kernel(
         num_layers: L; the bound needs L >= 8 s λmax.
         time: s > 0.
         form: see `Form`.
-        num_edges: most columns of B, for the general form only.
+        num_edges: largest number of columns of B, for the general form only.
         num_demands: k, for the general form only.
 
     Raises:

@@ -1,9 +1,9 @@
 """Chebyshev series of functions of the Laplacian, one term per layer of equation (7).
 
-With X = (L - m) / h, m and h the middle and half width of the interval of the eigenvalues, the polynomials T_(l+1) = 2
-X T_l - T_(l-1) are between -1 and 1 on it, and f(L) = sum c_l T_l(X). For a function that is analytic around the
-interval the partial sums are within a small factor of the best polynomial of their degree (Trefethen, "Approximation
-Theory and Approximation Practice", chapters 8 and 16).
+With X = (L - m) / h, m and h the middle and half width of the interval of the eigenvalues, the polynomials
+T_(l+1) = 2 X T_l - T_(l-1) are between -1 and 1 on it, and f(L) = sum c_l T_l(X). For a function that is analytic
+around the interval the partial sums are within a small factor of the best polynomial of their degree (Trefethen,
+"Approximation Theory and Approximation Practice", chapters 8 and 16).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def electric_flow_chebyshev(
         lambda_min: λmin, or a positive number below it.
         lambda_max: λmax, or a number above it.
         form: see `Form`.
-        num_edges: most columns of B, for the general form only.
+        num_edges: largest number of columns of B, for the general form only.
         num_demands: k, for the general form only.
 
     Raises:
@@ -93,7 +93,7 @@ def heat_kernel_chebyshev(
         time: s > 0.
         lambda_max: λmax, or a number above it.
         form: see `Form`.
-        num_edges: most columns of B, for the general form only.
+        num_edges: largest number of columns of B, for the general form only.
         num_demands: k, for the general form only.
 
     Raises:
@@ -119,7 +119,7 @@ def interpolated_series(
 ) -> list[float]:
     """Return the first Chebyshev coefficients of a function on [low, high], up to rounding.
 
-    The function is interpolated in increasingly many Chebyshev points until the last coefficients are rounding errors.
+    The function is interpolated at increasingly many Chebyshev points until the last coefficients are rounding errors.
 
     Args:
         function: maps eigenvalues to values.

@@ -21,7 +21,7 @@ def top_eigenvectors(
 ) -> IncidenceConstruction:
     """Build Lemma 6: subspace iteration for the k largest eigenvectors; call `model(incidence, initial) -> [n, k]`.
 
-    Alternates one layer Φ+ = LΦ (`V_ΦΦ = I, QK_BB = I, R_ΦΦ = -I`) and k layers of Gram-Schmidt: layer i subtracts from
+    Alternate one layer Φ+ = LΦ (`V_ΦΦ = I, QK_BB = I, R_ΦΦ = -I`) and k layers of Gram-Schmidt: layer i subtracts from
     column i its components along the columns after it (`V_ΦΦ = -A` with A_ii = 1, `QK_ΦΦ = H` with H_jj = 1 for j > i),
     for i = k, ..., 1. Columns have unit norm after every layer (6). The last column converges to the largest
     eigenvector, the one before it to the second largest, as `torch.linalg.eigh` orders them.
@@ -30,7 +30,7 @@ def top_eigenvectors(
         num_layers: L; k + 1 layers are one step of subspace iteration.
         k: columns, fewer than nodes: L has rank n - 1.
         form: see `Form`.
-        num_edges: most columns of B, for the general form only.
+        num_edges: largest number of columns of B, for the general form only.
 
     Raises:
         BadInput: k is not positive; when called, k is not below the number of nodes.
@@ -57,7 +57,7 @@ def bottom_eigenvectors(
         k: columns, at most as many as nodes.
         shift: μ >= λmax.
         form: see `Form`.
-        num_edges: most columns of B, for the general form only.
+        num_edges: largest number of columns of B, for the general form only.
 
     Raises:
         BadInput: k or the shift is not positive; when called, k exceeds the number of nodes.

@@ -61,8 +61,8 @@ def heat_kernel_fast(
 
     As printed: Z_0^T = I - 3^(-L) s L, `V = QK = I, R = -I`, so Z+ = Z³. In float64 that Z_0 loses L as 3^L grows:
     rounding of 1e-16 in Z_0 becomes 3^L 1e-16 in Z_L, more than the bound from 17 layers on. The centred form instead
-    stores Y = Z - I and the identity, Z_0^T = [-3^(-L) s L, I], with `V_YY = I, QK_YY = I, QK_IY = 3I, R_YY = 2I`: Y+ =
-    3Y + 3Y² + Y³ is the same map, exact to rounding for any L, and the answer is the sum of both blocks.
+    stores Y = Z - I and the identity, Z_0^T = [-3^(-L) s L, I], with `V_YY = I, QK_YY = I, QK_IY = 3I, R_YY = 2I`:
+    Y+ = 3Y + 3Y² + Y³ is the same map, exact to rounding for any L, and the answer is the sum of both blocks.
 
     Args:
         num_layers: L, with 3^L >= s λmax.
