@@ -58,7 +58,7 @@ class Problem:
     unit: bool = False
 
     def draw(self, num_graphs: int, generator: torch.Generator) -> Networks:
-        """Sample networks, with nodes and edges in random order, on the device of the generator and only from it."""
+        """Sample networks with nodes and edges in random order, using only the generator, on its device."""
         wires, resistance = sample_resistors(self.wiring, num_graphs, generator, self.log_resistance)
         laplacian = laplacians(wires, resistance)
         if self.target == "eigenvectors":

@@ -76,7 +76,7 @@ class QM9Source(MoleculeBenchmark):
     @property
     @abstractmethod
     def recipe(self) -> StructureRecipe:
-        """Values to compute for every molecule."""
+        """Return the values to compute for every molecule."""
 
     def source_key(self) -> dict[str, Any]:
         """Return the addresses or checksums of the files, not needed for a prepared store, and RDKit's version."""
@@ -204,7 +204,7 @@ class QM9(QM9Source):
 
     @property
     def recipe(self) -> StructureRecipe:
-        """Values to compute for every molecule."""
+        """Return the values to compute for every molecule."""
         features: FeatureSet = "qm9" if self.features == "types" else "ogb"
         return StructureRecipe(self.hydrogens, self.positions, terms=self.computed, features=features)
 
@@ -281,7 +281,7 @@ class QM9Contacts(QM9Source):
 
     @property
     def recipe(self) -> StructureRecipe:
-        """Values to compute for every molecule."""
+        """Return the values to compute for every molecule."""
         return StructureRecipe(contacts=True)
 
     def read(self) -> Mapping[str, GraphTable]:
