@@ -184,7 +184,7 @@ class ElectricFlow(GraphBenchmark):
         first_alone = self.target == "eigenvectors" and self.num_eigenvectors == 1 and not self.skip_trivial
         if first_alone and self.laplacian == "unnormalised":
             raise BadInput(
-                "num_eigenvectors=1 is only the first eigenvector, which is constant on every graph: take more, or "
+                "num_eigenvectors=1 is only the first eigenvector, which is constant on every graph: use more, or "
                 "set skip_trivial."
             )
         if self.log_resistance > 0:
@@ -192,14 +192,14 @@ class ElectricFlow(GraphBenchmark):
         if self.family == "FC":
             raise BadInput(
                 "family=FC with log_resistance=0 is one graph on which every map is a multiple of the demands and "
-                "every eigenvalue but the first is the same: take log_resistance above 0, or another family."
+                "every eigenvalue but the first is the same: set log_resistance above 0, or another family."
             )
         sizes = range(self.min_nodes, self.num_nodes + 1)
         square = any(math.isqrt(size) ** 2 == size for size in sizes)
         if self.target == "eigenvectors" and (self.family == "CSL" or (self.family == "grid" and square)):
             raise BadInput(
                 f"family={self.family} with log_resistance=0 has graphs with equal eigenvalues, whose eigenvectors "
-                "are arbitrary: take log_resistance above 0."
+                "are arbitrary: set log_resistance above 0."
             )
 
     def _build_spec(self) -> BenchmarkSpec:

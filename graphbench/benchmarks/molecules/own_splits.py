@@ -110,7 +110,7 @@ class MoleculeSplit:
     def _check_kind(self) -> None:
         """Refuse options of one way to split together with another."""
         if self.kind in _SEEDLESS and self.seed:
-            other = "Take split=scaffold_balanced for scaffolds in another order, or leave"
+            other = "Use split=scaffold_balanced for scaffolds in another order, or leave"
             raise BadInput(
                 f"split_seed={self.seed}: split={self.kind} has no seed, since {_SEEDLESS[self.kind]} decide. "
                 f"{other if self.kind == 'scaffold' else 'Leave'} the seed out."

@@ -100,7 +100,7 @@ class QM9Source(MoleculeBenchmark):
         problems = [RowProblem(kind, row + 1, detail) for row, kind, detail in structures.arrays.problems]
         advice = "Fetch the files again, or use another version of RDKit."
         if self.recipe.features != "ogb":
-            advice = "Take features=ogb, which has a value for every atom and bond, or source=qm9pack."
+            advice = "Use features=ogb, which has a value for every atom and bond, or source=qm9pack."
         refuse_problems(problems, self.spec.source, len(rows.records), advice, "molecule")
         return structures
 
@@ -167,7 +167,7 @@ class QM9(QM9Source):
         check_choice("constants", constants, (None, *get_args(Constants)))
         check_choice("features", features, get_args(FeatureColumns))
         if features == "types" and hydrogens:
-            raise BadInput("features=types names only heavy atoms: set hydrogens=false, or take features=ogb.")
+            raise BadInput("features=types names only heavy atoms: set hydrogens=false, or use features=ogb.")
         self.targets = (target,) if isinstance(target, str) else tuple(target)
         self.computed = self.targets == (CONSTRAINED_SOLUBILITY,)
         if not self.computed:

@@ -127,7 +127,7 @@ def _from_library(source: str, arguments: Mapping[str, Any], root: Path) -> Name
             f"graphbench like ours: pip install --target FOLDER graphbench-lib, then set {LIBRARY}=FOLDER."
         )
     if arguments or not re.fullmatch(r"[\w-]+", name):
-        raise BadInput(f"--data.source {source}: graphbench-lib takes one name of a data set, and no arguments.")
+        raise BadInput(f"--data.source {source}: graphbench-lib accepts one name of a data set, and no arguments.")
     output = root / "graphbench-lib" / f"{name}.pt"
 
     def export() -> Path:
