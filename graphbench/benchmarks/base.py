@@ -141,7 +141,7 @@ class GraphBenchmark(Benchmark):
         """
 
     def ids(self, split: str) -> Sequence[Any]:
-        """Return the names in predictions of the graphs of a split, by row; by default their numbers."""
+        """Return the names of a split's graphs in predictions, by row; by default their numbers."""
         return range(self._num_graphs[split])
 
     def baseline_predictions(self) -> dict[str, Baseline]:
@@ -168,7 +168,7 @@ class GraphBenchmark(Benchmark):
             BadInput: an object is not a graph, or this benchmark does not accept graphs from outside.
         """
         if not self.takes_graphs:
-            raise BadInput(f"{self.spec.name} cannot take graphs from Python: it alters them when it is opened.")
+            raise BadInput(f"{self.spec.name} cannot take graphs from Python: it changes graphs after opening them.")
         return read_graphs(objects, self.spec, size)
 
     def sampled(self, sample: Callable[[int, int], Sampled]) -> dict[str, Sampled]:
@@ -183,7 +183,7 @@ class GraphBenchmark(Benchmark):
         self.open_tables()
 
     def setup(self, stage: str | None = None) -> None:
-        """Open the tables in the store; read the data first if `prepare_data` has not been called."""
+        """Open the tables in the store; data that `prepare_data` has not prepared are read first."""
         self.open_tables()
         device = None if self.trainer is None else self.trainer.strategy.root_device
         if device is not None and device.type != "cuda" and (self.pin_memory or self.copy_stream):

@@ -28,7 +28,7 @@ def attach(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], 
         try:
             return listed(name)
         except AttributeError:
-            # Not imported at the top, since the listing of all benchmarks imports the families.
+            # Not imported at the top: the listing of all benchmarks imports its families, so this would be circular.
             benchmarks = sys.modules[package.rpartition(".")[0]]
             cls = getattr(benchmarks, name) if name in benchmarks.__all__ else None
             if not getattr(cls, "__module__", "").startswith(f"{package}."):

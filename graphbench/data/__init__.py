@@ -1,6 +1,6 @@
 """Provide what all benchmarks share: the on-disk store, encodings, splits, bucketed sampling and loading.
 
-Names for benchmarks outside this package are listed in `__init__.pyi` and loaded on first use.
+The names that benchmarks outside this package need are listed in `__init__.pyi` and loaded on first use.
 """
 
 import lazy_loader

@@ -70,7 +70,7 @@ def open_zip(archive: Path) -> zipfile.ZipFile:
     """Open a zip archive and check its members against the limits.
 
     Raises:
-        CorruptData: it exceeds one, or is not a whole zip archive.
+        CorruptData: the archive violates one, or is not a complete zip archive.
     """
     try:
         opened = zipfile.ZipFile(archive)
@@ -129,7 +129,7 @@ def read_tar(archive: Path, wanted: Callable[[str], bool], publisher: str) -> It
     """Read path and content of the `wanted` files of a `.tar.gz` archive, in its order, without writing files.
 
     Raises:
-        CorruptData: it is damaged, or breaks the limits of this module.
+        CorruptData: it is damaged, or violates the limits of this module.
     """
     packed, unpacked = archive.stat().st_size, 0
     try:

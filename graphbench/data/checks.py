@@ -25,7 +25,7 @@ def check_table(table: GraphTable, spec: BenchmarkSpec, split: str, first_graph:
         first_graph: number of the table's first graph within the split.
 
     Raises:
-        BadInput: the table does not match; names benchmark, split, graph, column, and what was expected.
+        BadInput: the table does not match; the message has benchmark, split, graph, column, and what was expected.
 
     Examples:
         >>> from graphbench.testing import tiny_spec, tiny_table
@@ -95,12 +95,12 @@ class _TableCheck:
         for axis, ptr in table.ptr.items():
             if len(ptr) != len(table) + 1 or int(ptr[0]) != 0 or bool((ptr.diff() < 0).any()):
                 raise BadInput(
-                    f"{self.where}: the pointers of axis {axis!r} must ascend from 0, one per graph and one."
+                    f"{self.where}: the pointers of axis {axis!r} must ascend from 0, one more than there are graphs."
                 )
         for name, column in table.layout.items():
             rows = int(table.lengths(column.axis).sum())
             if len(table.columns[name]) != rows:
-                raise BadInput(f"{self.where}: {name} has {len(table.columns[name])} rows, its axis has {rows}.")
+                raise BadInput(f"{self.where}: {name} has {len(table.columns[name])} rows, but its axis has {rows}.")
         nodes = table.num_nodes
         self.forbid(nodes < 1, GRAPH, "has no node")
         if self.spec.max_nodes is not None:

@@ -66,8 +66,8 @@ def to_float32(values: np.ndarray, name: str) -> np.ndarray:
         column = rows[:, lost[0]]
         place = f" (column {', '.join(map(str, lost))} of {rows.shape[1]})" if rows.shape[1] > 1 else ""
         logger.warning(
-            "%s%s: values from %.9g to %.9g are features in float32, which rounds their differences away; subtract an "
-            "offset before.",
+            "%s%s: values from %.9g to %.9g are stored in float32, which rounds away their differences; subtract an "
+            "offset first.",
             name, place, np.nanmin(column), np.nanmax(column),
         )  # fmt: skip
     return values.astype(np.float32, copy=False)
@@ -114,7 +114,7 @@ def split_bounds(values: np.ndarray, signs: np.ndarray) -> dict[str, np.ndarray]
         >>> {name: column.tolist() for name, column in columns.items()}
         {'y': [[3.0, nan]], 'y_lower': [[nan, 10.0]], 'y_upper': [[nan, nan]]}
     """
-    from graphbench.contracts.table import BOUNDS  # with torch, which processes that read molecules do without
+    from graphbench.contracts.table import BOUNDS  # imports torch, which processes that read molecules do not need
 
     exact = to_exact_float(values)
     kinds = zip(("y", *BOUNDS), (0, 1, -1), strict=True)
@@ -124,7 +124,7 @@ def split_bounds(values: np.ndarray, signs: np.ndarray) -> dict[str, np.ndarray]
 def relative_weights(
     given: Sequence[float] | Mapping[str, float] | None, names: Sequence[str], kind: str
 ) -> tuple[float, ...]:
-    """Return the weights of targets in the loss, with mean 1. Targets not named in a mapping weigh 1; None gives ().
+    """Return the weights of targets in the loss, with mean 1, or () for None. Names left out weigh 1 before scaling.
 
     Raises:
         BadInput: weights name unknown targets, are negative or all 0, or there is a single target.
@@ -136,7 +136,7 @@ def relative_weights(
     if given is None:
         return ()
     if len(names) < 2 or kind not in ("regression", "multilabel"):
-        raise BadInput(f"target_weights={given}: only several numbers or labels have relative weights.")
+        raise BadInput(f"target_weights={given}: weights need several targets that are numbers or labels.")
     if isinstance(given, Mapping):
         if unknown := [name for name in given if name not in names]:
             raise BadInput(f"target_weights: no target is called {unknown[0]!r}; there are {', '.join(names)}.")
@@ -178,7 +178,7 @@ def mean_weight(train: Mapping[str, Tensor]) -> Tensor | None:
     Args:
         train: columns `y`, `weight` and the bounds of the training rows, if they exist.
     """
-    from graphbench.contracts.table import BOUNDS, WEIGHT  # with torch, which processes that read molecules do without
+    from graphbench.contracts.table import BOUNDS, WEIGHT  # imports torch, not needed to read molecules
 
     if WEIGHT not in train:
         return None

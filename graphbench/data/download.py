@@ -124,7 +124,7 @@ def fetch_members(
 
     Raises:
         MissingData: it could not be fetched; the message says where to get it and where to put it.
-        CorruptData: the archive is damaged, is not the published or first fetched one, exceeds the limits of
+        CorruptData: the archive is damaged, is not the published or first fetched one, violates the limits of
             `graphbench.data.archives`, or an existing file changed since it was fetched.
 
     Examples:
@@ -245,7 +245,7 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
 
 def _check_scheme(url: str) -> None:
     if (scheme := urlsplit(url).scheme) not in _SCHEMES:
-        raise OSError(f"{url} is fetched by {scheme or 'nothing'}, only {' and '.join(_SCHEMES)} is safe")
+        raise OSError(f"{url} uses {scheme or 'no protocol'}, but only {' and '.join(_SCHEMES)} is safe")
 
 
 def open_url(url: str, timeout: float) -> Any:

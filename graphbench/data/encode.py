@@ -230,7 +230,7 @@ def _in_process(
 def _in_processes(
     table: GraphTable, encoding: Encoding, describe: str, spans: list[Span], workers: int
 ) -> Generator[Encoded, None, None]:
-    """Run `_in_process` on several cores, at most a few chunks ahead of the reader."""
+    """Yield the results of `_in_process`, computed on several cores at most a few chunks ahead of the reader."""
     start = partial(_start_worker, table, encoding, describe)
     with closing(ordered_map(_work, spans, workers, f"{encoding!r} of {describe}", start)) as results:
         for columns, ptr in results:
@@ -282,7 +282,7 @@ def _checked(table: GraphTable, encoding: Encoding, span: Span) -> Encoded:
     part = widen(table.slice(*span))
     encoded = encoding.compute(part)
     if set(encoded.columns) != set(encoding.layout):
-        raise ValueError(f"compute gave the fields {sorted(encoded.columns)}, its layout has {sorted(encoding.layout)}")
+        raise ValueError(f"compute gave fields {sorted(encoded.columns)}, but its layout has {sorted(encoding.layout)}")
     for axis, ptr in encoded.ptr.items():
         if len(ptr) != len(part) + 1 or int(ptr[0]) != 0:
             raise ValueError(f"the pointers of axis {axis!r} must be {len(part) + 1} numbers from 0, got {len(ptr)}")
@@ -290,7 +290,7 @@ def _checked(table: GraphTable, encoding: Encoding, span: Span) -> Encoded:
         rows = expected_rows(part, column, encoded.ptr)
         if len(encoded.columns[name]) != rows:
             raise ValueError(
-                f"field {name!r} has {len(encoded.columns[name])} rows, its axis {column.axis!r} has {rows}"
+                f"field {name!r} has {len(encoded.columns[name])} rows, but its axis {column.axis!r} has {rows}"
             )
     pointers = {axis: values.to(torch.int64) for axis, values in encoded.ptr.items()}
     return Encoded({name: values.cpu().contiguous() for name, values in encoded.columns.items()}, pointers)

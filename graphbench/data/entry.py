@@ -5,8 +5,8 @@ Layout of an entry:
     manifest.json    format, key, meta, and name, dtype, shape, bytes and SHA-256 of every array; its own SHA-256
     NAME.npy         one array; the header is always `HEADER` bytes long so that rows can be streamed before their
                      number is known
-    verified.json    sizes, times and inodes at which the checksums of a large entry were last verified, and, while its
-                     files may not have reached the disk, the boot of the machine for which that holds
+    verified.json    sizes, times and inodes at which the checksums of a large entry were last verified, and, as long as
+                     its files may not have reached the disk, the boot of the machine for which that is valid
 
 Nothing here is pickled: reading an entry runs no code.
 """
@@ -74,7 +74,7 @@ class _Stream:
 
 
 class EntryWriter:
-    """Fills the empty folder of a new entry; arrays may be larger than memory."""
+    """Writer that fills the empty folder of a new entry; arrays may be larger than memory."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

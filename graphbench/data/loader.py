@@ -165,7 +165,7 @@ class GraphLoader:
         num_workers: processes that cut batches; 0 cuts them here, which is fastest for small graphs.
         cut: creates a batch from the sampler's items, if these are not rows of whole graphs.
         precompute: adds fields to a batch in the process that cuts it (`Architecture.precomputed`).
-        draws: pass a generator to `precompute`, which depends on the sampler's seed, the epoch and the batch's graphs.
+        draws: pass `precompute` a generator that depends on the sampler's seed, the epoch and the batch's graphs.
 
     Examples:
         >>> from graphbench.testing import tiny_spec, tiny_table
@@ -240,8 +240,8 @@ class GraphLoader:
     def replace(self, loaders: list[GraphLoader]) -> None:
         """Replace loaders of the same batches, for loops that create a new loader in every epoch.
 
-        The workers of the replaced loaders exit, or there would be more with each epoch. The shuffle continues, or
-        every epoch would have the same one. Replaced loaders are removed from the list.
+        The workers of the replaced loaders exit; otherwise their number would grow with each epoch. The shuffle
+        continues; otherwise it would be the same in every epoch. Replaced loaders are removed from the list.
         """
         order = self.batch_sampler
         for one in [one for one in loaders if one.table is self.table and one.batch_sampler.shuffle == order.shuffle]:

@@ -85,7 +85,7 @@ def random_split(
         num_graphs: rows to split.
         parts: name -> number of graphs (int) or share of them (float). Shares are rounded down; if they add up to one,
             the last part above 0 gets the remainder. A part of 0 stays empty.
-        seed: seed of the split.
+        seed: seed of the split, its only source of randomness.
         groups: label of every row; rows with the same label stay together. A group goes to the part of its first row in
             the random order, or to an earlier part that would be empty, so parts may be larger or smaller by a group.
             Rows beyond the parts are left out.
@@ -191,7 +191,7 @@ def k_fold_split(num_graphs: int, folds: int, fold: int, seed: int, groups: Sequ
         fold_of[rows] = np.repeat(_balance(sizes, folds), sizes)
     if len(np.unique(fold_of)) < folds:
         counts = f"{num_graphs:,} graphs" + (f" in {len(set(groups)):,} groups" if groups is not None else "")
-        raise BadInput(f"folds={folds}: {counts} cannot be cut into {folds} parts; take fewer folds.")
+        raise BadInput(f"folds={folds}: {counts} cannot be cut into {folds} parts; use fewer folds.")
     return column_folds(fold_of, fold)
 
 
@@ -226,7 +226,7 @@ def fold_numbers(labels: Sequence[Any]) -> np.ndarray | None:
         shown = ", ".join(f"{value:g}" for value in distinct[:5]) + (", ..." if len(distinct) > 5 else "")
         raise BadInput(
             f"the numbers {shown} are not folds: folds are numbered from 0 without gaps, and are {_MIN_FOLDS} or "
-            "more. Write train, val and test otherwise."
+            "more. For other splits write train, val and test."
         )
     return values.astype(np.int64)
 

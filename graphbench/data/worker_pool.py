@@ -45,7 +45,7 @@ def map_in_processes(
         jobs: consumed one by one.
         num_jobs: number of jobs.
         description: description of the work, for the progress bar.
-        unit: what a job is called in the progress bar.
+        unit: name of the jobs, for the progress bar.
         workers: number of processes; by default one per core. One worker, or a single job, runs in this process.
 
     Raises:
@@ -81,7 +81,7 @@ def ordered_map(
     Args:
         function: importable, from NumPy arrays to NumPy arrays (each tensor would need a file descriptor).
         jobs: consumed one by one.
-        workers: number of processes. With one or none, and if this process may not have children, all runs in this one.
+        workers: number of processes; with at most one, or if children are not allowed, jobs run in this process.
         description: description of the work, for messages.
         initializer: function called at the start of each process.
         context: start method; that of `worker_context` by default.

@@ -148,7 +148,7 @@ def test_class_numbers_of_graphs_and_nodes(make_table):
 def test_columns_must_have_the_rows_of_their_axis(make_table):
     table = make_table()
     table.columns["x"] = table.columns["x"][:-1]
-    with pytest.raises(BadInput, match=r"x has .* rows, its axis has"):
+    with pytest.raises(BadInput, match=r"x has .* rows, but its axis has"):
         check_table(table, SPEC, "train")
 
 

@@ -67,7 +67,7 @@ def test_random_folds_are_of_one_size_and_groups_stay_whole():
 
 
 def test_more_folds_than_groups_are_refused():
-    with pytest.raises(BadInput, match=r"folds=3: 10 graphs in 2 groups cannot be cut into 3 parts; take fewer"):
+    with pytest.raises(BadInput, match=r"folds=3: 10 graphs in 2 groups cannot be cut into 3 parts; use fewer"):
         k_fold_split(10, 3, 0, 0, ["a", "b"] * 5)
     with pytest.raises(BadInput, match=r"folds=5: 4 graphs cannot"):
         k_fold_split(4, 5, 0, 0)

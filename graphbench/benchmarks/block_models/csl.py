@@ -28,7 +28,7 @@ class CSL(GraphBenchmark):
 
     The graphs are the published ones except for the order of nodes, and of graphs in a class. Folds are stratified: 90
     graphs for training, 30 for validation and 30 for test; the five test folds are disjoint. Published results are
-    means over the five folds. The published folds divide other relabellings, which no graph property can tell apart.
+    means over the five folds. The published folds divide other relabellings, which no property can tell from these.
 
     Args:
         fold: test fold, one of five; the next one is the validation fold.

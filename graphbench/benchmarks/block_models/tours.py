@@ -3,8 +3,8 @@
 The linear program has a variable for each pair of points, two edges at every point, and a cut `x(delta(S)) >= 2` for
 every set S of points that its solution leaves less than twice (Dantzig, Fulkerson and Johnson, "Solution of a
 large-scale traveling-salesman problem", 1954). Its value L is at most the length of any tour, and a tour through an
-edge of reduced cost r is at least `L + r` long. The integer program therefore needs only the edges with r at most U -
-L, where U is the length of any tour, such as one found first among fewer edges.
+edge of reduced cost r is at least `L + r` long. The integer program therefore needs only the edges with r at most
+`U - L`, where U is the length of any tour, such as one found first among fewer edges.
 """
 
 from __future__ import annotations

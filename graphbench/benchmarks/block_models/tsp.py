@@ -243,7 +243,7 @@ def _parse_instance(words: list[str], fewest: int) -> tuple[np.ndarray, np.ndarr
     points = np.array(words[:middle], dtype=np.float64)
     tour = np.array(words[middle + 1 :], dtype=np.int64) - 1
     if len(points) % 2 or len(points) < 2 * fewest:
-        raise ValueError(f"{len(points)} coordinates before {_WORD!r} are not pairs of {fewest} or more points")
+        raise ValueError(f"{len(points)} coordinates before {_WORD!r} are not two for each of {fewest} or more points")
     points = points.reshape(-1, 2)
     if not np.isfinite(points).all():
         raise ValueError("a coordinate is not finite")

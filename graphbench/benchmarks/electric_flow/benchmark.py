@@ -54,8 +54,8 @@ class ElectricFlow(GraphBenchmark):
         num_nodes: nodes of a graph, at most 2,000.
         min_nodes: sample sizes uniformly from `min_nodes` to `num_nodes`, except for those that the family lacks.
         num_demands: k; by default `num_nodes`, as in the paper, and 10 on another benchmark's graphs.
-        num_eigenvectors: number of smallest eigenvectors for target=eigenvectors; by default `num_nodes` (10 on another
-            benchmark's graphs). Graphs with fewer nodes have columns of zeros instead.
+        num_eigenvectors: for target=eigenvectors, how many with the smallest eigenvalues; by default `num_nodes` (10 on
+            another benchmark's graphs). Graphs with fewer nodes have columns of zeros instead.
         laplacian: Laplacian of the eigenvectors: unnormalised (L, as in the paper) or symmetric (D^(-1/2) L D^(-1/2)).
         skip_trivial: omit the first eigenvector, which is the same for all graphs.
         centred: make the columns of demands add up to 0, as in the paper's text.
@@ -67,7 +67,7 @@ class ElectricFlow(GraphBenchmark):
         edge_probability: edge probability of ER.
         degree: degree of regular; 3 or 4.
         graphs: another benchmark whose connected graphs replace the family, made simple and undirected, with
-            resistances sampled here. Each split samples with replacement from the same split.
+            resistances sampled here. Each split samples with replacement from that benchmark's split of the same name.
         fresh: sample training graphs during training; otherwise train on the fixed train split.
         fresh_every: steps for which a batch is used before another is sampled; 10 in the paper.
         steps_per_epoch: optimizer steps between validations.
@@ -184,7 +184,7 @@ class ElectricFlow(GraphBenchmark):
         first_alone = self.target == "eigenvectors" and self.num_eigenvectors == 1 and not self.skip_trivial
         if first_alone and self.laplacian == "unnormalised":
             raise BadInput(
-                "num_eigenvectors=1 is only the first eigenvector, which is constant on every graph: take more, or "
+                "num_eigenvectors=1 is only the first eigenvector, which is constant on every graph: use more, or "
                 "set skip_trivial."
             )
         if self.log_resistance > 0:
@@ -192,14 +192,14 @@ class ElectricFlow(GraphBenchmark):
         if self.family == "FC":
             raise BadInput(
                 "family=FC with log_resistance=0 is one graph on which every map is a multiple of the demands and "
-                "every eigenvalue but the first is the same: take log_resistance above 0, or another family."
+                "every eigenvalue but the first is the same: set log_resistance above 0, or another family."
             )
         sizes = range(self.min_nodes, self.num_nodes + 1)
         square = any(math.isqrt(size) ** 2 == size for size in sizes)
         if self.target == "eigenvectors" and (self.family == "CSL" or (self.family == "grid" and square)):
             raise BadInput(
                 f"family={self.family} with log_resistance=0 has graphs with equal eigenvalues, whose eigenvectors "
-                "are arbitrary: take log_resistance above 0."
+                "are arbitrary: set log_resistance above 0."
             )
 
     def _build_spec(self) -> BenchmarkSpec:
@@ -309,7 +309,7 @@ class ElectricFlow(GraphBenchmark):
             return table.batch(range(len(table)))
 
         device = torch.device("cpu") if trainer is None else trainer.strategy.root_device
-        if self.encodings or is_apple(device):  # encodings are of tables on the CPU; networks are solved in float64
+        if self.encodings or is_apple(device):  # encodings need tables on the CPU; networks need float64
             device = torch.device("cpu")
         world_size, rank = (trainer.world_size, trainer.global_rank) if trainer else (1, 0)
         options = (self.steps_per_epoch, self.batch_size, self.fresh_every, self.sampling_seed(), device)

@@ -58,7 +58,7 @@ class Problem:
     unit: bool = False
 
     def draw(self, num_graphs: int, generator: torch.Generator) -> Networks:
-        """Sample networks, with nodes and edges in random order, on the device of the generator and only from it."""
+        """Sample networks with nodes and edges in random order, using only the generator, on its device."""
         wires, resistance = sample_resistors(self.wiring, num_graphs, generator, self.log_resistance)
         laplacian = laplacians(wires, resistance)
         if self.target == "eigenvectors":
@@ -106,14 +106,14 @@ class Networks:
         if not norm > _MIN_NORM:
             raise BadInput(
                 f"{options}: the map leaves {norm:.1g} of the norm of some demands, which is rounding error, and the "
-                "loss divides by it. Take values for which it leaves more."
+                "loss divides by it. Use values for which it leaves more."
             )
         units = [m / n[:, None, None] for m, n in zip((self.targets, self.demands), lengths, strict=True)]
         loss = float((units[0] - units[1]).square().sum((1, 2)).mean())
         if loss < _MIN_LOSS:
             raise BadInput(
                 f"{options}: the target is a multiple of the demands, so a model that returns its input has loss "
-                f"{loss:.1g}. Take values for which the graph matters."
+                f"{loss:.1g}. Use values for which the graph matters."
             )
 
     def table(self) -> GraphTable:

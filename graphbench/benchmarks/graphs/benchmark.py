@@ -112,7 +112,7 @@ class Graphs(GraphInputs):
             weighted, metrics are not. The column is not a feature.
         target_weights: weights of several targets in the loss, 0 or more: one number per target in order, or by name
             (`{logS: 3}`, others weigh 1). Only ratios count: they are divided by their mean.
-        log10: targets of a regression to train on their decimal logarithm, by name, or by number if one name has
+        log10: regression targets that are trained on as decimal logarithms, by name, or by number if one name has
             several columns. Predictions, intervals and errors stay in the unit of the source, but scaled errors are
             those of the logarithm; scaled_MAE is then the default metric.
         options: options of batches of one graph, see `NodeLevel`, and of every benchmark, see `GraphBenchmark`.
@@ -293,8 +293,8 @@ class Graphs(GraphInputs):
             weight_array(raw, target, self.weight)  # raises for invalid weights
         if level in (NODE, EDGE) and bound_arrays(raw, target):
             raise BadInput(
-                f"{raw.origin}: targets of {', '.join(target.names)} are bounds (such as >10), which are trained on "
-                f"if whole graphs are split (split_level=graph), and here the {level}s are."
+                f"{raw.origin}: targets of {', '.join(target.names)} are bounds (such as >10), which need "
+                f"split_level=graph, so that whole graphs are split; here the {level}s are."
             )
 
     def _apply(self, entry: Entry, metric: str | None, loss: str | None) -> None:

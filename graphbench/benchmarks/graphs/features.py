@@ -131,7 +131,7 @@ class FeatureRequest:
             raise BadInput(f"{', '.join(both)} cannot be both categorical and continuous.")
         if self.columns[GRAPH] and target.level != GRAPH:
             raise BadInput(
-                f"graph_features belong to the whole graph, which has no target here: it is of {target.level}s. "
+                f"graph_features belong to the whole graph, but the target here is of {target.level}s. "
                 "Repeat them in a column of nodes."
             )
         taken: dict[str, set[str]] = {

@@ -81,7 +81,7 @@ class RawPart:
 
     Args:
         size: number of graphs.
-        join: builds some of them, given in ascending positions.
+        join: builds some of them, given their positions in ascending order.
         name_of: returns the name of a graph that cannot be built; None if graphs have no names.
         names_nodes: whether the graphs have `node_names`.
         one_by_one: whether graphs are parsed one by one, so that columns are those of a first graph.

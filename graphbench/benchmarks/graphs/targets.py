@@ -230,7 +230,7 @@ def _classes(raw: RawGraphs, target: Target, num_classes: int | None) -> tuple[t
         return (target.names if len(target.names) == width else ()), width
     if column.dtype.kind == "f" and (wrong := ~np.isfinite(column) | (column % 1 != 0)).any():
         row = int(rows[wrong][0])
-        raise BadInput(f"{raw.place(target.level, row)}: the target {name} {values[row]} is not a class.")
+        raise BadInput(f"{raw.place(target.level, row)}: the target {name} {values[row]} is not a class number.")
     classes = sorted(set(column.tolist()))
     if not classes:
         raise BadInput(f"{raw.origin}: {name} is missing everywhere.")

@@ -81,7 +81,7 @@ def superpixel_table(graphs: Sequence[Graph], class_of: Tensor) -> GraphTable:
         raise ValueError(f"labels reach from {int(labels.min())} to {int(labels.max())}")
     y = class_of[labels]
     if bool((y < 0).any()):
-        raise ValueError(f"the label {int(labels[y < 0][0])} is no class")
+        raise ValueError(f"the label {int(labels[y < 0][0])} is not a class")
     columns = {
         "x_dense": (x if x.dtype == torch.float16 else x.float(), NODE),
         "edge_dense": (torch.cat([graph[1] for graph in graphs]).float(), EDGE),

@@ -54,7 +54,7 @@ class PeptidesFunc(SmilesInput, _Molecules):
 class PeptidesStruct(SmilesInput, _Molecules):
     """Peptides-struct of LRGB: eleven numbers that describe the shape in space of the same 15,535 peptides.
 
-    Targets are z-scores over the whole data set, as published, and the mean absolute error (MAE) is in the same scale.
+    Targets are z-scores over the whole data set, as published, and the mean absolute error (MAE) is on the same scale.
     Atoms and bonds have OGB's features. "Long Range Graph Benchmark" (Dwivedi et al., NeurIPS 2022, section 4.3).
     """
 

@@ -50,9 +50,9 @@ class SuperpixelBenchmark(LRGBBenchmark):
     """Base of the two data sets of superpixels.
 
     Args:
-        standardised: subtract the mean from each column of nodes and edges and divide by the standard deviation, both
-            as for the training graphs in the code of Toenshoff et al. ("Where Did the Gap Go?", TMLR 2024). GNN+ does
-            so; LRGB itself, GraphGPS and their successors use centroids of hundreds of pixels with colours from 0 to 1.
+        standardised: subtract a mean from each column of nodes and edges and divide by a standard deviation, those of
+            the training graphs in the code of Toenshoff et al. ("Where Did the Gap Go?", TMLR 2024). GNN+ does so. LRGB
+            itself, GraphGPS and their successors use centroids of hundreds of pixels and colours from 0 to 1.
         options: see `GraphBenchmark`.
     """
 

@@ -173,7 +173,7 @@ class MoleculeBenchmark(SmilesInput):
         return self._texts(split, "id")
 
     def baseline_predictions(self) -> dict[str, Baseline]:
-        """Predict the training mean or majority class and, given SMILES, fit the models of `fit_rivals`."""
+        """Predict with the training mean or majority class and, given SMILES, with the models of `fit_rivals`."""
         return super().baseline_predictions() | self._rivals("test")
 
     def baseline_answers(self, count: int, texts: Sequence[str] | None = None) -> dict[str, np.ndarray]:

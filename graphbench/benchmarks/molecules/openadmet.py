@@ -114,7 +114,7 @@ class OpenADMET(Molecules):
         options: options of `Molecules` that do not concern files and columns.
 
     Raises:
-        BadInput: there is no such challenge or endpoint, or the challenge fixes a given option of `Molecules`.
+        BadInput: there is no such challenge or endpoint, or an option of `Molecules` is set that the challenge fixes.
     """
 
     spec = specs.OPENADMET

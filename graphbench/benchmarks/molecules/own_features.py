@@ -136,5 +136,5 @@ class MoleculeFeatures:
 
 
 def with_numbers(table: GraphTable, values: torch.Tensor) -> GraphTable:
-    """Add numbers to each graph `[G, F]`."""
+    """Attach numbers `[G, F]` to the graphs of a table."""
     return table.with_columns({GRAPH_DENSE: values}, {GRAPH_DENSE: Column(GRAPH)})

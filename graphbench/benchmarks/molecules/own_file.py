@@ -55,7 +55,7 @@ Chirality = Literal["CIP", "RDKit"]
 class Molecules(MoleculeBenchmark):
     """Your own molecules, from a CSV, TSV, JSON lines, SMILES, SDF, Parquet or Excel file with targets.
 
-    Atoms and bonds get OGB's nine and three categorical columns (but see `chirality`). None of them has isotopes and
+    Atoms and bonds get OGB's nine and three categorical columns (but see `chirality`). None of them has isotopes or
     map numbers, so deuterium is hydrogen, and molecules that differ only in these count as one. Rows that cannot be
     used (RDKit cannot read the molecule, it has no atoms, a target is missing or not a number, ...) are counted and
     listed with their lines in one message, and so are repeated molecules with different targets.
@@ -98,7 +98,7 @@ class Molecules(MoleculeBenchmark):
             missing, and the row stays.
         metric: the score that selects checkpoints; by default MAE (for several targets scaled_MAE, the mean of their
             errors in standard deviations of training), accuracy or AP.
-        log10: targets of a regression to train on their decimal logarithm, such as concentrations. Predictions,
+        log10: regression targets that are trained on as decimal logarithms, such as concentrations. Predictions,
             intervals and errors stay in the unit of the file, but scaled errors are those of the logarithm; scaled_MAE
             is then the default metric.
         target_weights: weights of several targets in the loss, 0 or more: one number per target in order, or by name

@@ -54,7 +54,7 @@ CLUSTER_DISTANCE = 0.65
 #: Maps splits that are the same with every seed to what determines them.
 _SEEDLESS = {"scaffold": "the sizes of the scaffolds", "time": "the times"}
 #: Splits without folds, with the reason.
-_WITHOUT_FOLDS = {"time": "the newest molecules alone test", "maxmin": "the picks alone test"}
+_WITHOUT_FOLDS = {"time": "its test set is the newest molecules", "maxmin": "its test set is the picks"}
 #: Splits that are possible for any molecules.
 _ANEW = "random, scaffold, scaffold_balanced, butina, leader or maxmin"
 
@@ -103,16 +103,16 @@ class MoleculeSplit:
                 option = "split=column" if self.kind == "column" else f"folds={self.folds}"
                 raise BadInput(f"{name}_file={path} is the {name} part, and {option} makes another; leave one out.")
             if path.resolve() in {one.resolve() for one in (self.file, *self.further)}:
-                raise BadInput(f"{name}_file={path}: this is `file` itself, whose molecules train.")
+                raise BadInput(f"{name}_file={path}: this is `file` itself, which is for training.")
         if len({path.resolve() for path in self.files.values()}) < len(self.files):
             raise BadInput(f"val_file and test_file are both {self.files['test']}: give two files, or one of them.")
 
     def _check_kind(self) -> None:
         """Refuse options of one way to split together with another."""
         if self.kind in _SEEDLESS and self.seed:
-            other = "Take split=scaffold_balanced for scaffolds in another order, or leave"
+            other = "Use split=scaffold_balanced for scaffolds in another order, or leave"
             raise BadInput(
-                f"split_seed={self.seed}: split={self.kind} has no seed, {_SEEDLESS[self.kind]} decide. "
+                f"split_seed={self.seed}: split={self.kind} has no seed, since {_SEEDLESS[self.kind]} decide. "
                 f"{other if self.kind == 'scaffold' else 'Leave'} the seed out."
             )
         if (self.kind == "time") != (self.time[0] is not None):
@@ -124,7 +124,7 @@ class MoleculeSplit:
         if self.distance is not None:
             check_range("cluster_distance", self.distance, above=0, below=1)
         if self.folds is not None and self.kind in _WITHOUT_FOLDS:
-            raise BadInput(f"folds={self.folds}: split={self.kind} has no folds, {_WITHOUT_FOLDS[self.kind]}.")
+            raise BadInput(f"folds={self.folds}: split={self.kind} has no folds, since {_WITHOUT_FOLDS[self.kind]}.")
 
     def check_free(self, option: str) -> None:
         """Refuse an option that resplits the molecules although a file or a column fixes the split."""

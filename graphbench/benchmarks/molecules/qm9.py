@@ -76,7 +76,7 @@ class QM9Source(MoleculeBenchmark):
     @property
     @abstractmethod
     def recipe(self) -> StructureRecipe:
-        """Values to compute for every molecule."""
+        """Return the values to compute for every molecule."""
 
     def source_key(self) -> dict[str, Any]:
         """Return the addresses or checksums of the files, not needed for a prepared store, and RDKit's version."""
@@ -100,7 +100,7 @@ class QM9Source(MoleculeBenchmark):
         problems = [RowProblem(kind, row + 1, detail) for row, kind, detail in structures.arrays.problems]
         advice = "Fetch the files again, or use another version of RDKit."
         if self.recipe.features != "ogb":
-            advice = "Take features=ogb, which has a value for every atom and bond, or source=qm9pack."
+            advice = "Use features=ogb, which has a value for every atom and bond, or source=qm9pack."
         refuse_problems(problems, self.spec.source, len(rows.records), advice, "molecule")
         return structures
 
@@ -167,7 +167,7 @@ class QM9(QM9Source):
         check_choice("constants", constants, (None, *get_args(Constants)))
         check_choice("features", features, get_args(FeatureColumns))
         if features == "types" and hydrogens:
-            raise BadInput("features=types names only heavy atoms: set hydrogens=false, or take features=ogb.")
+            raise BadInput("features=types names only heavy atoms: set hydrogens=false, or use features=ogb.")
         self.targets = (target,) if isinstance(target, str) else tuple(target)
         self.computed = self.targets == (CONSTRAINED_SOLUBILITY,)
         if not self.computed:
@@ -204,7 +204,7 @@ class QM9(QM9Source):
 
     @property
     def recipe(self) -> StructureRecipe:
-        """Values to compute for every molecule."""
+        """Return the values to compute for every molecule."""
         features: FeatureSet = "qm9" if self.features == "types" else "ogb"
         return StructureRecipe(self.hydrogens, self.positions, terms=self.computed, features=features)
 
@@ -281,7 +281,7 @@ class QM9Contacts(QM9Source):
 
     @property
     def recipe(self) -> StructureRecipe:
-        """Values to compute for every molecule."""
+        """Return the values to compute for every molecule."""
         return StructureRecipe(contacts=True)
 
     def read(self) -> Mapping[str, GraphTable]:

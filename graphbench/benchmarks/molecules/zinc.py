@@ -66,7 +66,7 @@ class ZINC(MoleculeBenchmark):
             subset, `val.index` and `test.index`; for `files`, the folder with the files.
         ring_term: longest ring of a rebuilt label: `smallest_rings` (default; a property of the
             molecule) or `cycle_basis` (as in the original code; depends on the order of atoms; 0.5% of molecules
-            differ, by 3.5 per ring atom, which no model can tell). Only the latter is comparable to published scores.
+            differ, by 3.5 per ring atom, which no model can tell). Only the latter's scores compare to published ones.
         constants: means and standard deviations of a rebuilt label: `zinc-full` (default; over all molecules, widely
             copied) or `zinc-train` (over the training molecules).
         options: see `GraphBenchmark`.

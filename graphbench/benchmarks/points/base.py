@@ -1,4 +1,4 @@
-"""Base class of point clouds that samples, scales and rotates stored points on the training device."""
+"""Base class of point-cloud benchmarks, which samples, scales and rotates points on the training device."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class PointCloudBenchmark(GraphBenchmark):
         rotation_seed: seed of the rotations in evaluation.
         scale_axes: scale each axis by a separate random factor.
         max_turn: maximum angle of the random turn before scaling in training, in degrees; 0 for none.
-        unit: unit of length before that: the `radius` of a cloud, or the `deviation` of its coordinates.
+        unit: unit of length before these changes: the `radius` of a cloud, or the `deviation` of its coordinates.
         max_shift: maximum random shift along each axis in training, in the unit of stored clouds; 0 for none.
         jitter: deviation of the noise of coordinates in training, in the same unit; 0 for none.
         point_dropout: maximum share of points that training drops, below 1; 0 for none.

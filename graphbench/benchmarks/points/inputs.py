@@ -211,7 +211,7 @@ def checked_points(values: np.ndarray) -> Floats:
     if not _LENGTHS[0] <= lengths.mean() <= _LENGTHS[1] or lengths.max() > _LARGEST:
         raise BadInput(f"columns 4 to 6 are not unit normals: their mean length is {lengths.mean():.4g}")
     if (values[:, :3] == values[0, :3]).all():
-        raise BadInput(f"all {len(values):,} points are equal, which is no shape")
+        raise BadInput(f"all {len(values):,} points are equal, which is not a shape")
     return values
 
 

@@ -124,7 +124,7 @@ def _fans(lines: Iterator[list[float]], num_faces: int, name: str) -> Floats:
         corners = face[1 : 1 + int(face[0])]
         triangles += [(corners[0], b, c) for b, c in pairwise(corners[1:])]
     if any(lines):
-        raise CorruptData(f"{name} goes on after its {num_faces:,} faces. Fetch it again.")
+        raise CorruptData(f"{name} continues after its {num_faces:,} faces. Fetch it again.")
     return np.array(triangles, dtype=np.float64).reshape(-1, 3)
 
 

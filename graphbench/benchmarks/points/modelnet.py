@@ -28,9 +28,9 @@ class ModelNet40(ShapeInput):
     """12,311 meshes of 40 classes of objects as clouds of 1,024 points with normals.
 
     Points are sampled once, uniformly by area ("3D ShapeNets", Wu et al., CVPR 2015; as in SFT, appendix D.1). With
-    `resample` above 1, that many times `num_points` are stored, and each training step samples a new set of
-    `num_points`; evaluation uses the first ones. A normal is that of its face and may point inwards, since the
-    published meshes are wound both ways. z is upright.
+    `resample` above 1, that many times `num_points` are stored, and each training step draws a new sample of
+    `num_points` from these; evaluation uses the first ones. A normal is that of its face and may point inwards, since
+    the published meshes are wound both ways. z is upright.
 
     The data have no validation split. As in publications, validation uses the test shapes, which thus select the best
     checkpoint; if `held_out` is above 0, that many training shapes are used instead.
@@ -92,7 +92,7 @@ class ModelNet40(ShapeInput):
             raise MissingData(
                 f"ModelNet40 is missing. Put this file into {folder}:\n"
                 f"  {ARCHIVE} from {ADDRESS} (2 GB; or the folder {FOLDER} in it)\n"
-                "Solids needs no download and is read alike."
+                "Solids needs no download and is used in the same way."
             )
         train, test = self._listed(files, "train"), self._listed(files, "test")
         parts = {"train": train, "val": test, "test": test}

@@ -178,7 +178,7 @@ def _new_shape(file: Path) -> tuple[np.ndarray, int]:
     category = names.get(file.resolve().parent.name)
     if category is None:
         raise BadInput(
-            f"its folder {file.resolve().parent.name!r} is no category; expected one of {', '.join(FOLDERS)}"
+            f"its folder {file.resolve().parent.name!r} is not a category; expected one of {', '.join(FOLDERS)}"
         )
     values = read_points(file)
     # A seventh number is the part, as in the published files.

@@ -89,7 +89,7 @@ class ListOps(TextInput):
         words = [word for word in texts[0].split() if word not in ("(", ")")]
         unknown = next((word for word in words if word not in _NUMBERS), None)
         if unknown is not None:
-            raise BadInput(f"{unknown!r} is no token of ListOps; expected {' '.join(TOKENS)}, separated by blanks")
+            raise BadInput(f"{unknown!r} is not a token of ListOps; expected {' '.join(TOKENS)}, separated by blanks")
         check_expression(words)
         return Tokens(np.array([_NUMBERS[word] for word in words], dtype=np.uint8))
 

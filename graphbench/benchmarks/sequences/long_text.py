@@ -35,7 +35,7 @@ class Text(TextInput):
     """Sentiment of 50,000 IMDb film reviews as bytes, at most 1,024 per review.
 
     This is the byte-level text classification of the Long Range Arena (Tay et al., 2021) on the Large Movie Review
-    Dataset (Maas et al., ACL 2011). A token is a byte. SFT reads 1,024 bytes per review, the arena 1,000.
+    Dataset (Maas et al., ACL 2011). A token is a byte. SFT reads 1,024 bytes per review, the arena's setting is 1,000.
 
     The data have no validation split. As in the arena, validation uses the test reviews, which thus select the
     checkpoint, unless `held_out` training reviews are used instead.

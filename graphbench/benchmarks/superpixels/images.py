@@ -203,7 +203,7 @@ def find_images(root: Path) -> ImageFolder:
         splits_too = "" if has_splits else f" A split needs all of the folders {', '.join(SPLITS)}, in lower case."
         raise BadInput(
             f"{root}: images outside of the class folders: {len(strays):,}, such as {strays[0].relative_to(root)}. Put "
-            f"them into {layout}, not deeper and not beside it, or somewhere else.{splits_too}"
+            f"them into {layout}, not deeper and not next to it, or somewhere else.{splits_too}"
         )
     for file in listed:
         images[file.parent].append(file)

@@ -170,7 +170,7 @@ class CIFAR10Superpixels(_PublishedSuperpixels):
 class DigitsSuperpixels(SuperpixelBenchmark):
     """scikit-learn's 1,797 digits of 8 x 8 pixels as graphs of about 14 superpixels; nothing to download.
 
-    Built like `MNISTSuperpixels`, with at most 20 superpixels. 80, 10 and 10% of a class are train, val and test.
+    Built like `MNISTSuperpixels`, with at most 20 superpixels. Each class is split 80/10/10 into train, val and test.
 
     Args:
         graph_seed: seed of the random order of nodes.

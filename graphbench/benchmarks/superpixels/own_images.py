@@ -28,8 +28,8 @@ class Superpixels(SuperpixelBenchmark):
     Built like `MNISTSuperpixels` (or, with `colour`, `num_segments=150`, `compactness=10` and `surplus=50`, like
     `CIFAR10Superpixels`). The folder has MNIST's four IDX files (the first twelfth of the training images is for
     validation), or `train/CLASS/`, `val/CLASS/` and `test/CLASS/`, or `CLASS/`, split at random with the same shares of
-    every class. Classes are numbered by name. Hidden files, transparency and EXIF's orientation are ignored. Images
-    elsewhere in the folder, with more than 8 bits for grey, or several in one file, are refused.
+    every class. Classes are numbered in the order of their names. Hidden files, transparency and EXIF's orientation are
+    ignored. Images elsewhere in the folder, with more than 8 bits for grey, or several in one file, are refused.
 
     Args:
         images: the folder.

@@ -68,7 +68,7 @@ class SuperpixelGraphs:
 
 
 def segment(image: np.ndarray, settings: SlicSettings) -> np.ndarray:
-    """Label the superpixels of an image with values 0 to 1: int64 `[height, width]`, from 0 without gaps.
+    """Label each pixel of an image (values 0 to 1) by its superpixel: int64 `[height, width]`, from 0 without gaps.
 
     SLIC returns more or fewer superpixels than requested. As published, the first request is `num_segments + surplus`,
     which is decreased by one until there are at most `num_segments`. Requests with the same grid of initial centres

@@ -1,1 +1,1 @@
-"""Files as every room needs them: written whole or not at all, YAML without surprises, cells no spreadsheet runs."""
+"""Handle files for every room: write them whole or not at all, read YAML safely, and escape cells for spreadsheets."""

@@ -1,4 +1,4 @@
-"""Escape untrusted text in tables, so that spreadsheets do not run it as formulas or pages render it as markup."""
+"""Escape untrusted text in tables, so that no spreadsheet runs it as a formula and no page renders it as markup."""
 
 from __future__ import annotations
 

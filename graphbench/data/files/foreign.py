@@ -143,7 +143,7 @@ def load_yaml(text: str) -> Any:
     except yaml.MarkedYAMLError as error:
         if (line := _line_with_tab(text, error)) is None:
             raise
-        raise yaml.YAMLError(f"line {line} is indented with a tab; YAML takes only spaces") from error
+        raise yaml.YAMLError(f"line {line} is indented with a tab, but YAML accepts only spaces") from error
     try:
         content = yaml.load(text, _LOADER)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:  # such as a 13th month

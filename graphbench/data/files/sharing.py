@@ -100,8 +100,8 @@ def plain_lock(path: Path) -> BaseFileLock:
 def acquire_lock(path: Path, timeout: float = -1) -> BaseFileLock:
     """Acquire a file lock; on a file system without locks, create a file that only one process can create.
 
-    A lock is released whenever its process exits. The file used instead, `PATH.taken`, outlives a killed process: the
-    next one on the same machine removes it; on another machine, a person has to. A warning says so.
+    A lock is released when its process exits, however it exits. The file used instead, `PATH.taken`, outlives a killed
+    process: the next one on the same machine removes it; on another machine, a person has to. A warning says so.
 
     Args:
         path: path of the lock, in an existing folder.

@@ -274,12 +274,12 @@ def test_both_names_are_known_and_a_missing_file_is_told(tmp_path):
     [
         (lambda line: line.replace(" output", ""), "the word 'output' once"),
         (lambda line: line.replace("0.", "x.", 1), "could not convert"),
-        (lambda line: line.split(" ", 1)[1], "are not pairs of 4 or more points"),
+        (lambda line: line.split(" ", 1)[1], "are not two for each of 4 or more points"),
         (lambda line: "nan" + line[line.index(" ") :], "not finite"),
         (lambda line: line.rstrip().rsplit(" ", 1)[0], "does not visit each"),
         (lambda line: line.rstrip() + " 1\n", "does not visit each"),
         (lambda line: " ".join(line.split()[:8]) + " output 1 2 3 4 1", None),
-        (lambda line: " ".join(line.split()[:6]) + " output 1 2 3 1", "are not pairs of 4 or more points"),
+        (lambda line: " ".join(line.split()[:6]) + " output 1 2 3 1", "are not two for each of 4 or more points"),
     ],
 )
 def test_other_lines_are_named(change, message, tmp_path):

@@ -90,7 +90,7 @@ def test_a_line_that_cannot_be_used_is_a_problem_of_its_row(benchmark, write):
     assert part.frame["id"].tolist() == ["0", "g1", "g2", "g3", "g4", "g5"]
     assert part.rows == [1, 5]
     assert len(part.table) == 2
-    assert "line 1 is no JSON" in part.problems[0]
+    assert "line 1 is not JSON" in part.problems[0]
     assert "line 5, edge 0: joins the nodes 0 and 9" in part.problems[2]
     assert "element is Xx, which is none of the known categories" in part.problems[3]
     assert "'charge'" in part.problems[4]

@@ -224,7 +224,7 @@ def _broken(cls, root, change):
 @pytest.mark.parametrize(
     ("cls", "change", "message"),
     [
-        (COCOSP, lambda g: (*g[:3], np.full(len(g[0]), 12, dtype=np.uint8)), "label 12 is no class"),
+        (COCOSP, lambda g: (*g[:3], np.full(len(g[0]), 12, dtype=np.uint8)), "label 12 is not a class"),
         (PascalVOCSP, lambda g: (*g[:3], np.full(len(g[0]), 255, dtype=np.uint8)), "labels reach from"),
         (PascalVOCSP, lambda g: (*g[:3], g[3][:-1]), r"graph 0 of these has \d+ nodes and \d+ labels"),
         (PascalVOCSP, lambda g: (*g[:3], g[3] + 0.5), "not all numbers of labels are whole"),

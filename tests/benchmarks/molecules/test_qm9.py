@@ -201,7 +201,7 @@ def test_types_change_features_alone(pack):
 
 
 def test_molecules_without_a_type_are_named_with_the_way_out(pack):
-    with pytest.raises(BadInput, match=r"(?s)none of QM9's 15 types: molecule 2 \('CS': S\).*Take features=ogb"):
+    with pytest.raises(BadInput, match=r"(?s)none of QM9's 15 types: molecule 2 \('CS': S\).*Use features=ogb"):
         QM9(features="types", **pack([ZWITTERIONS[0], "CS", "CC", "CO"])).setup()
 
 
@@ -237,7 +237,7 @@ def test_contacts_are_close_in_space_and_five_bonds_apart(tmp_path, raw, molecul
         ({"source": "web"}, "source must be one of pyg, qm9pack"),
         ({"split": "random"}, "split must be one of None, standard, electric-flow"),
         ({"features": "zinc"}, "features must be one of ogb, types"),
-        ({"features": "types"}, "set hydrogens=false, or take features=ogb"),
+        ({"features": "types"}, "set hydrogens=false, or use features=ogb"),
     ],
 )
 def test_options_are_checked(options, message):

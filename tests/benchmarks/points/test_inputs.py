@@ -163,7 +163,7 @@ def test_a_cloud_is_centred_and_a_large_one_is_sampled():
         (np.zeros((0, 6)), "there are no points"),
         (np.zeros(6), "values of shape"),
         (np.array([["a"] * 6]), "values of shape"),
-        (sphere(4)[[2, 2, 2]], "all 3 points are equal, which is no shape"),
+        (sphere(4)[[2, 2, 2]], "all 3 points are equal, which is not a shape"),
         (sphere(4) + 1j, "type complex128 instead of six numbers"),
         (np.zeros((4, 6), dtype="timedelta64[s]"), "values of shape"),
         (np.concatenate([sphere(4)[:, :3], np.full((4, 3), 1e200)], 1), "not unit normals: their mean length is inf"),

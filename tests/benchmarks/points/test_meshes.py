@@ -67,9 +67,9 @@ def test_a_face_may_take_several_lines_and_none_shares_one(faces):
         (SQUARE.replace("3 0 1 2", "3 0 1 1.5").encode(), "vertices it does not have"),
         (SQUARE.replace("3 0 1 2", "0").encode(), "a face with 0 corners"),
         (SQUARE.replace("3 0 1 2", "2 0 1").replace("4 0 1 2 3", "2 0 1").encode(), "no faces"),
-        (SQUARE.replace("5 2 0", "5 1 0").encode(), "goes on after its 1 faces"),
-        (SQUARE.replace("4 0 1 2 3", "3 0 2 3").replace("5 2 0", "5 1 0").encode(), "goes on after its 1 faces"),
-        (SQUARE.replace("0.5 0.5 1e-1", "2 0 1").replace("5 2 0", "4 2 0").encode(), "goes on after its 2 faces"),
+        (SQUARE.replace("5 2 0", "5 1 0").encode(), "continues after its 1 faces"),
+        (SQUARE.replace("4 0 1 2 3", "3 0 2 3").replace("5 2 0", "5 1 0").encode(), "continues after its 1 faces"),
+        (SQUARE.replace("0.5 0.5 1e-1", "2 0 1").replace("5 2 0", "4 2 0").encode(), "continues after its 2 faces"),
         (SQUARE.replace("0.5 0.5 1e-1", "0.5 0.5 1e-1 9").encode(), "more than three numbers for a vertex"),
     ],
 )

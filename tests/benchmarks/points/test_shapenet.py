@@ -220,7 +220,7 @@ def test_every_point_of_a_new_shape_is_answered_in_its_order(root, tmp_path):
     output = tmp_path / "out.csv"
     assert main(["predict", "--run", str(run), "--input", str(folder), "--output", str(output)]) == 0
     found = pd.read_csv(output, keep_default_na=False)
-    assert "its folder 'Sofa' is no category; expected one of Airplane, Bag" in found.iloc[-1]["problem"]
+    assert "its folder 'Sofa' is not a category; expected one of Airplane, Bag" in found.iloc[-1]["problem"]
     module = graphbench.load(run, accelerator="cpu").module
     for name, category in (("Chair/large.txt", 4), ("03001627/small.npy", 4), ("Bag/parts.txt", 1)):
         rows, values = found[found["file"] == name], clouds[name]

@@ -146,7 +146,7 @@ def test_expressions_are_read_as_they_were_sampled(tmp_path):
         assert torch.equal(batch.ptr, truth.ptr)
     (part,) = data.read_objects(["[MAX 1 2 ]", "[ADD 1 2 ]", "( )"])
     assert part.rows == [0]
-    assert part.problems[1].startswith("'[ADD' is no token of ListOps")
+    assert part.problems[1].startswith("'[ADD' is not a token of ListOps")
     assert part.problems[2] == "there is no token"
 
 

@@ -20,7 +20,7 @@ def check_metis() -> None:
     except ImportError as error:
         raise BadInput(
             "data.sampler clusters: METIS is missing here (pip install "
-            "'graphbench-lightning[clusters]'). Or take data.sampler random or neighbors, which need nothing more."
+            "'graphbench-lightning[clusters]'). Or use data.sampler random or neighbors, which need nothing more."
         ) from error
 
 
@@ -56,7 +56,7 @@ def _symmetric(edges: IncomingEdges) -> tuple[np.ndarray, np.ndarray]:
         np.array_equal(by_source.indptr, by_target.indptr) and np.array_equal(by_source.indices, by_target.indices)
     ):
         raise BadInput(
-            "data.sampler clusters: METIS needs edges in both directions (--data.to_undirected true). Or take "
+            "data.sampler clusters: METIS needs edges in both directions (--data.to_undirected true). Or use "
             "data.sampler random or neighbors."
         )
     degree = np.diff(by_target.indptr)

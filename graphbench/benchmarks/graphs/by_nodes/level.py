@@ -34,8 +34,8 @@ class NodeLevel(GraphBenchmark):
     """Base of `Graphs` for node splits, and for batches of one graph of any size.
 
     If nodes or edges are split (`facts["split_level"]`), all splits have the same graphs, with the targets of different
-    nodes or edges. Of a single graph, each process sees all or its own parts, and counts its share of the nodes: every
-    node is counted once.
+    nodes or edges. If there is a single graph, each process sees all of it or its own parts, and counts its share of
+    the nodes: every node is counted once.
 
     Args:
         sampler: training batches of one graph whose nodes are split. full: the whole graph, one step per epoch.

@@ -55,7 +55,7 @@ def check_attention(
         limit,
         memory_of(device),
         f"{name}: attention among all pairs of {num_nodes:,} nodes, in {len(layers)} layers,",
-        "Use attention that is linear or runs along edges (GPS with attention: Performer; message passing alone),",
+        "Use attention that is linear or runs along edges (GPS with attention: Performer, or only message passing),",
     )
 
 

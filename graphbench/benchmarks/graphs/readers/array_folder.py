@@ -1,4 +1,4 @@
-"""Read one graph from a folder of memory-mapped NumPy arrays, if it would fill memory as Python objects."""
+"""Read one graph from a folder of memory-mapped NumPy arrays: for graphs that would fill memory as Python objects."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ def graph_of_line(line: str, place: str, number: str, directed: bool) -> OneGrap
     try:
         record = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise CorruptData(f"{place} is no JSON: {error}.") from error
+        raise CorruptData(f"{place} is not JSON: {error}.") from error
     if not isinstance(record, dict):
         raise BadInput(f"{place} holds a {type(record).__name__}; expected an object with edges.")
     if "edges" not in record:

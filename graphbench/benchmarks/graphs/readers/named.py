@@ -57,7 +57,7 @@ def find(source: str, arguments: Mapping[str, Any], root: Path) -> Named | None:
     if "." not in name and name[:1].isupper():  # a class, not a module
         parsed = _parse_arguments(given)
         if twice := parsed.keys() & arguments.keys():
-            raise BadInput(f"--data.source {source}: the argument {min(twice)!r} is in data.arguments too.")
+            raise BadInput(f"--data.source {source}: the argument {min(twice)!r} is also in data.arguments.")
         return pyg_sets.from_pyg(source, name, parsed | dict(arguments), root)
     return _from_function(source, name, given, arguments) if given else None
 
@@ -127,7 +127,7 @@ def _from_library(source: str, arguments: Mapping[str, Any], root: Path) -> Name
             f"graphbench like ours: pip install --target FOLDER graphbench-lib, then set {LIBRARY}=FOLDER."
         )
     if arguments or not re.fullmatch(r"[\w-]+", name):
-        raise BadInput(f"--data.source {source}: graphbench-lib takes one name of a data set, and no arguments.")
+        raise BadInput(f"--data.source {source}: graphbench-lib accepts one name of a data set, and no arguments.")
     output = root / "graphbench-lib" / f"{name}.pt"
 
     def export() -> Path:

@@ -221,8 +221,8 @@ def raw_key(raw: RawGraphs) -> str:
 def hetero_refusal(place: str) -> BadInput:
     """Build the error for a `HeteroData`."""
     return BadInput(
-        f"{place} is a HeteroData: convert it to a Data with its method to_homogeneous(), whose node_type and "
-        "edge_type are read as features."
+        f"{place} is a HeteroData: convert it with its method to_homogeneous() to a Data, whose node_type "
+        "and edge_type are read as features."
     )
 
 

@@ -117,7 +117,7 @@ class _BatchGetter:
 def _safe_parts() -> Iterator[None]:
     """Allow PyG's graphs, and the caches saved with them, within the block."""
     before = get_safe_globals()
-    clear_safe_globals()  # torch can add names, but only remove all of them
+    clear_safe_globals()  # torch can add names, but can only remove all of them at once
     add_safe_globals([entry for entry in before if entry is not defaultdict])
     add_safe_globals(
         [

@@ -143,7 +143,7 @@ def _graphs(
 
 
 def check_order(tables: Mapping[str, TypedTable]) -> None:
-    """Refuse tables with a column `graph` that cannot be read side by side.
+    """Refuse tables, all with a column `graph`, if they cannot be read side by side.
 
     Reads only the column `graph` of each table. For each graph of the first table (`graphs`, else `nodes`) an 8-byte
     hash stays in memory, to detect a graph that occurs again. The other tables are compared with the first one.

@@ -259,6 +259,6 @@ class _NodeNumbers:
                 numbers = np.where(missing, 0, values).astype(np.int64)  # NaN cast to an integer can be any number
             if missing.any():
                 row = int(np.flatnonzero(missing)[0])
-                raise BadInput(f"{rows.place(row)}: {end} is {column.iloc[row]}, which is no node of its graph.")
+                raise BadInput(f"{rows.place(row)}: {end} is {column.iloc[row]}, which is not a node of its graph.")
             columns.append(numbers)
         return np.stack(columns, axis=1)

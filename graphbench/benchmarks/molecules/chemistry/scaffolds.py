@@ -22,7 +22,7 @@ def murcko_scaffold(mol: Chem.Mol) -> str:
     Molecules without rings have the empty scaffold ""; those of more than `MAX_ATOMS` atoms raise `MoleculeProblem`.
     """
     if mol.GetNumAtoms() > MAX_ATOMS:
-        raise MoleculeProblem(TOO_LARGE, f"{mol.GetNumAtoms()} atoms, scaffolds are computed of at most {MAX_ATOMS}")
+        raise MoleculeProblem(TOO_LARGE, f"{mol.GetNumAtoms()} atoms, but scaffolds are computed up to {MAX_ATOMS}")
     return MurckoScaffold.MurckoScaffoldSmiles(mol=mol, includeChirality=False)
 
 

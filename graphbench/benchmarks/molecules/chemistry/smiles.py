@@ -49,7 +49,7 @@ def count_atoms(smiles: str) -> int:
 def parse_smiles(smiles: str) -> Chem.Mol:
     """Parse a SMILES into a sanitised molecule of 1 to `MAX_ATOMS` atoms, or raise `MoleculeProblem`."""
     if len(smiles) > MAX_ATOMS and (atoms := count_atoms(smiles)) > MAX_ATOMS:
-        raise MoleculeProblem(TOO_LARGE, f"{atoms} atoms, at most {MAX_ATOMS} are read")
+        raise MoleculeProblem(TOO_LARGE, f"{atoms} atoms, but at most {MAX_ATOMS} are read")
     mol = Chem.MolFromSmiles(smiles)
     if mol is None:
         raise MoleculeProblem(UNREADABLE, why_unreadable(smiles))

@@ -143,7 +143,7 @@ def read_kept(
 ) -> tuple[MoleculeArrays, GraphsOf]:
     """Read molecules like `read_molecules`; if there is more than one part, graphs stay on disk in the store of `kept`.
 
-    Parts that are already in the store are not read again. None reads everything into memory.
+    Parts that are already in the store are not read again. If `kept` is None, everything is read into memory.
 
     Returns:
         The values of all readable molecules, without graphs if there are several parts; and a function that returns

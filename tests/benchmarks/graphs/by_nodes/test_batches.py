@@ -90,7 +90,7 @@ def test_parts_come_from_workers_as_well(tmp_path):
 def test_without_metis_the_way_out_is_told(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pymetis", None)
     data = opened(tmp_path, sampler="clusters", num_parts=4)
-    with pytest.raises(BadInput, match=r"sampler clusters: METIS .* take data.sampler random or neighbors"):
+    with pytest.raises(BadInput, match=r"sampler clusters: METIS .* use data.sampler random or neighbors"):
         data.train_dataloader()
     assert len(batches(data.test_dataloader())) == 1, "evaluation of the whole graph needs no library"
 

@@ -56,7 +56,7 @@ def test_files_of_other_programs_are_read_as_tables_of_theirs_are(tmp_path, enco
 @pytest.mark.parametrize(
     ("line", "error", "message"),
     [
-        ("{", CorruptData, "line 3 is no JSON"),
+        ("{", CorruptData, "line 3 is not JSON"),
         ("[]", BadInput, "line 3 holds a list"),
         ({"num_nodes": 3}, BadInput, "line 3 has no edges; it has num_nodes"),
         ({"edges": [[0, 1]]}, BadInput, "line 3 needs num_nodes"),

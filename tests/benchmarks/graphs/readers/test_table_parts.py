@@ -221,12 +221,12 @@ def line(number):
 @pytest.mark.parametrize(
     ("table", "column", "value", "message"),
     [
-        ("edges", "source", "n8", r"edges\.csv, line {line}: source is n8, which is no node of its graph"),
+        ("edges", "source", "n8", r"edges\.csv, line {line}: source is n8, which is not a node of its graph"),
         ("nodes", "element", "Xx", r"nodes\.csv, line {line} \(graph g12\): element is Xx, which is none of the known"),
         ("nodes", "charge", np.nan, r"nodes\.csv, line {line} \(graph g12\): charge is nan, which is not finite"),
         ("nodes", "node", "n0", r"nodes\.csv, line {line}: its graph has a node n0 already"),
         ("edges", "order", 9, r"edges\.csv, line {line} \(graph g12\): order is 9, which is none of the known"),
-        ("links", "target", "n9", r"links\.csv, line {line}: target is n9, which is no node of its graph"),
+        ("links", "target", "n9", r"links\.csv, line {line}: target is n9, which is not a node of its graph"),
     ],
 )
 def test_a_bad_row_of_the_last_chunk_is_a_problem_of_its_graph(benchmark, tmp_path, table, column, value, message):
