@@ -232,7 +232,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None, dropout:
 
 
 def _width_multiple(q: Tensor) -> int:
-    """Return the number that head widths must be a multiple of for fused kernels; 1 on CPUs and without kernels."""
+    """Return the number that head widths must be a multiple of for fused kernels; 1 on CPUs and for other dtypes."""
     device = q.device.type
     if device == "cpu":
         return 1
