@@ -1,4 +1,4 @@
-"""Record the encoded vectors of node and edge features in a model, replace them, or differentiate by them.
+"""Record a model's encoded vectors of node and edge features, replace them, or differentiate with respect to them.
 
 Categories have no gradients, but their embeddings do. If a model reads features through `graphbench.nn.FeatureEncoder`
 (or Graphormer's released tables), the encoder's outputs are all that it knows of them.
