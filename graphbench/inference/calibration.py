@@ -54,8 +54,8 @@ def predicted_values(log_probability: np.ndarray) -> np.ndarray:
 def known_choices(log_probability: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the (log-)probabilities `[n, choices]` of the rows or labels whose truth is known, and the truth `[n]`.
 
-    Probabilities are `[rows, C]` with classes `[rows, 1]`, negative if unknown, or `[rows, T, 2]` with labels `[rows,
-    T]`, NaN if unknown.
+    Probabilities are `[rows, C]` with classes `[rows, 1]`, negative if unknown, or `[rows, T, 2]` with labels
+    `[rows, T]`, NaN if unknown.
     """
     truth = targets[:, 0] if log_probability.ndim == 2 else targets
     mask = truth.astype(np.float64) >= 0  # NaN is not
