@@ -29,14 +29,14 @@ OPTIONS: dict[str, str] = {
     "as tasks of a Ray cluster",
     "launcher.time": "time of a job, as 4:00:00, 2-00:00:00 or minutes; longer work is requeued and resumes",
     "launcher.gpus": "GPUs of a job (default: none)",
-    "launcher.cpus": "of ray: processors that a job counts as (default: 1)",
+    "launcher.cpus": "for ray: number of processors that a job reserves (default: 1)",
     "launcher.partition": "partition of the cluster",
     "launcher.account": "account of the cluster",
     "launcher.sbatch": "other options of sbatch, as 'mem=32G cpus-per-task=8 qos=long'",
     "launcher.setup": "shell line to run before each job, as 'module load cuda'",
     "launcher.at_once": "jobs at a time; workers of a study; shares of a prediction or preparation",
     "launcher.per_task": "short trainings that share a job, one after another (default: 1)",
-    "launcher.cluster": "of submitit: slurm (default); local: processes here, debug: this process, to try it out",
+    "launcher.cluster": "for submitit: slurm (default); local: processes here, debug: this process, to try it out",
 }
 #: Launcher -> options that belong to another launcher.
 _FOREIGN = {
