@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 _FORWARD, _BACKWARD = "_scaled_dot_product_efficient_attention", "_scaled_dot_product_efficient_attention_backward"
-#: Efficient attention accepts heads whose rows are a multiple of these bytes, see `sdp_utils.cpp` of torch.
+#: Efficient attention accepts heads whose rows are a multiple of this many bytes, see `sdp_utils.cpp` of torch.
 _ALIGNED = 16
 _COPY_FIRST = {"index_copy", "scatter_add"}
 
