@@ -65,7 +65,7 @@ def differentiable(module: nn.Module, batch: GraphBatch) -> Iterator[list[Tensor
     """Make the inputs at the nodes of `batch` leaves of autograd within the block; the list has them after a pass.
 
     Encoders of node features return new leaves `[num_nodes, dim]`, without positional encodings, which depend on the
-    structure. If a model calls no encoder, the leaves are the floating-point columns of the batch that it reads.
+    structure. If a model calls no encoder, the leaves are the floating-point node columns of the batch.
 
     Args:
         module: to be run once within the block, with gradients enabled.

@@ -117,8 +117,8 @@ class Temperature:
 
 
 def _held_out(log_probability: np.ndarray, truth: np.ndarray) -> tuple[float, float] | None:
-    """See `Temperature.held_out`."""
-    # Shuffled: a file may be sorted by class, and a part with a missing class defines no temperature.
+    """Compute `Temperature.held_out`."""
+    # Shuffled: a file may be sorted by class, and a part with a missing class may define no temperature.
     fold = np.random.default_rng(0).permutation(len(truth)) % _FOLDS
     sums = np.zeros(2)
     for number in range(_FOLDS):

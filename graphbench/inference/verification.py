@@ -1,7 +1,7 @@
 """Check a run that someone sent: build it from its configuration as data, and recompute what its results claim.
 
 Nothing in the folder is executed. A configuration may name only registered and listed classes, whatever its reader
-trusts elsewhere. Of its `trainer`, only the precision and the numbers of a step are used: no callback, logger or path.
+trusts elsewhere. Of its `trainer`, only precision, clipping and accumulation are used: no callback, logger or path.
 The benchmark that it names reads the graphs again, into the reader's own store.
 """
 
