@@ -340,7 +340,7 @@ def test_wrong_requests_are_one_line_before_anything_is_written(place, tmp_path,
     assert "need 50 validation rows" in refused(
         capsys, "--run", a, "--interval", "0.9", "--interval-by", "distance", *output
     )
-    assert "take distance or class" in refused(
+    assert "use distance or class" in refused(
         capsys, "--run", kinds, "--interval", "0.9", "--interval-by", "spread", *new
     )
     assert "--calibrate is for classes" in refused(capsys, "--run", a, "--calibrate", *new)
