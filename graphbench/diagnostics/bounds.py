@@ -188,7 +188,7 @@ def capacity_bound(
     """Compute the upper bound of attention capacity: `sqrt(2n) ||P_m E^T||_2 ||W_l||_2 ||P H_1||_F prod factors`.
 
     For Theorem 1 the factors are alpha_i lambda_i of the layers before l, for Theorem 2 alpha_i lambda_i gamma_i. With
-    `spread` = `||P U_l||_F` and no other arguments, it is the first line of the chain, which needs no weights.
+    `spread` = `||P U_l||_F` and no arguments after it, it is the first line of the chain, which needs no weights.
 
     Args:
         num_nodes: n, of one graph or of each graph `[G]`.

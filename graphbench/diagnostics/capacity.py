@@ -11,7 +11,7 @@ Rows of the output decouple, and each is a convex function on a product of two s
 exactly, without optimisation. Biases of W^V and W^O cancel here but not in the normalisers, so values have none.
 
 The printed normaliser, the sum of all ||u_i||, makes F shrink as 1 / sqrt(n) and cannot give the values of the paper's
-Figure 1; the Frobenius norm of U, which makes F independent of the scale of n, can. It is the default.
+Figure 1; the Frobenius norm of U, with which F does not scale with n, can. It is the default.
 
 Legend: n nodes, m patterns, H heads, G graphs, T nodes of all graphs.
 """
@@ -97,7 +97,7 @@ def _check_patterns(patterns: Tensor, nodes: Tensor, rows: Tensor, dtype: torch.
     if bool(wrong.any()) or bool((patterns < 0).any()):
         raise BadInput(
             "Every row of patterns must be non-negative and sum to one over the nodes that are not padding, got sums "
-            f"from {float(on_nodes.min()):.4g} to {float(on_nodes.max()):.4g} and a least weight of "
+            f"from {float(on_nodes.min()):.4g} to {float(on_nodes.max()):.4g} and a smallest weight of "
             f"{float(patterns.min()):.4g}. `pattern_matrix` creates uniform patterns."
         )
 
@@ -143,7 +143,7 @@ def attention_capacity_per_graph(
 
 
 def _rotated(values: Tensor, graph: Tensor, count: int) -> Tensor:
-    """Return the values in coordinates of their span if a graph has fewer nodes than the width of the values.
+    """Return the values in coordinates of their span if all graphs have fewer nodes than the width of the values.
 
     `U^T = Q R` gives `U = R^T Q^T`: distances between mixtures of rows are those of rows of `R^T`, which is narrower.
     """

@@ -1,4 +1,4 @@
-"""Record the encoded vectors of node and edge features in a model, replace them, or differentiate by them.
+"""Record a model's encoded vectors of node and edge features, replace them, or differentiate with respect to them.
 
 Categories have no gradients, but their embeddings do. If a model reads features through `graphbench.nn.FeatureEncoder`
 (or Graphormer's released tables), the encoder's outputs are all that it knows of them.
@@ -65,7 +65,7 @@ def differentiable(module: nn.Module, batch: GraphBatch) -> Iterator[list[Tensor
     """Make the inputs at the nodes of `batch` leaves of autograd within the block; the list has them after a pass.
 
     Encoders of node features return new leaves `[num_nodes, dim]`, without positional encodings, which depend on the
-    structure. If a model calls no encoder, the leaves are the floating-point columns of the batch that it reads.
+    structure. If a model calls no encoder, the leaves are the floating-point node columns of the batch.
 
     Args:
         module: to be run once within the block, with gradients enabled.

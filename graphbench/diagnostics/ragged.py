@@ -38,7 +38,7 @@ def checked_rows(
         raise BadInput(f"{name} must be floating point [rows, dim], got {rows.dtype} {list(rows.shape)}.")
     if batch.shape != rows.shape[:1] or batch.is_floating_point():
         raise BadInput(
-            f"batch must hold the graph of each of the {len(rows)} rows of {name}, got {batch.dtype} "
+            f"batch must contain the graph of each of the {len(rows)} rows of {name}, got {batch.dtype} "
             f"{list(batch.shape)}."
         )
     used = int(batch.max()) + 1 if len(batch) else 0

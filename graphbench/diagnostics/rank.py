@@ -31,9 +31,9 @@ from graphbench.errors import BadInput, check_choice
 def singular_values_per_graph(tokens: Tensor, batch: Tensor, num_graphs: int | None = None) -> Tensor:
     """Compute singular values of each graph's tokens, descending, float64 `[G, r]`, `r` the largest of `min(n, d)`.
 
-    A graph with fewer values has zeros after them; a graph with NaN or infinite tokens has NaN. For tokens coarser than
-    float64, use the smaller Gram matrix in double precision: an absolute error of at most `sqrt(min(n, d) eps_64)
-    sigma_1`, far below the rounding of the tokens themselves. float64 tokens get a full SVD.
+    A graph with fewer values has zeros after them; a graph with NaN or infinite tokens has NaN. The values of tokens
+    coarser than float64 come from the smaller Gram matrix in double precision, with an absolute error of at most
+    `sqrt(min(n, d) eps_64) sigma_1`, far below the rounding of the tokens themselves. float64 tokens get a full SVD.
 
     Examples:
         >>> tokens = torch.tensor([[2.0, 0.0], [0.0, 1.0], [1.0, 1.0]])

@@ -1,6 +1,6 @@
 """Measure how similar the tokens of a graph are: over all pairs, and along edges.
 
-Legend: T tokens of all graphs, G graphs (`num_graphs`, where the last ones may have no token), n tokens of one graph, d
+Legend: T tokens of all graphs, G graphs (`num_graphs`; the last ones may have no tokens), n tokens of one graph, d
 width.
 """
 
@@ -77,8 +77,7 @@ def dirichlet_energy_per_graph(
     relative: bool = False,
     num_graphs: int | None = None,
 ) -> Tensor:
-    """Compute `dirichlet_energy` of each graph `[G]` from tokens `[T, d]` and their graphs `batch [T]`; 0 without
-    edges.
+    """Compute `dirichlet_energy` per graph `[G]`, 0 without edges, from tokens `[T, d]` and their graphs `batch [T]`.
 
     Raises:
         BadInput: `edge_index` is not `[2, num_edges]` or names absent tokens; `laplacian` is unknown.

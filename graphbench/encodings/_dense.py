@@ -201,8 +201,8 @@ def smallest_eigenpairs(matrices: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """Compute the `count` smallest eigenvalues and orthonormal eigenvectors of positive semi-definite matrices.
 
     The basis of each eigenspace is the pivoted Cholesky factor of its projector P: the pivot is the node with the
-    largest P_ii (the first of equals), its vector P e_i / sqrt(P_ii), which is then projected out of P. So a vector is
-    as large at one node as its eigenspace allows, and positive there; the largest entry of a simple eigenvector is
+    largest P_ii (the first of equals), its vector is P e_i / sqrt(P_ii), which is then projected out of P. So a vector
+    is as large at one node as its eigenspace allows, and positive there; the largest entry of a simple eigenvector is
     positive. The basis depends on the order of nodes only if nodes are symmetric. Matrices are float64 `[b, n, n]`.
 
     Returns:

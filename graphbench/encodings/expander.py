@@ -27,7 +27,7 @@ class ExpanderEdges(Encoding):
 
     Its edges are i -> p(i) and p(i) -> i for d random permutations p of the nodes. They are drawn up to 100 times,
     until the second eigenvalue of the Laplacian reaches `2 d - 2 sqrt(2 d - 1) - 0.1`, or else the draw with the
-    largest one is used. As in the authors' code loops and parallel edges stay; up to 10 nodes get all pairs.
+    largest one is used. As in the authors' code loops and parallel edges stay; graphs of up to 10 nodes get all pairs.
 
     The draw depends only on `seed` and on the graph's nodes and edges as they are numbered: not on other graphs, the
     order of the edges or earlier computations. (The authors draw from numpy's global generator.) Another numbering of

@@ -92,7 +92,7 @@ def random_walks(node_ptr: Tensor, edge_ptr: Tensor, edges: Tensor, num_steps: i
 def return_probabilities(transition: Tensor, num_steps: int) -> Tensor:
     """Compute diag(M^k) for k = 1 .. num_steps, `[b, n, num_steps]`, of `transition` M `[b, n, n]`.
 
-    Uses baby steps M^1 .. M^s and giant steps M^s, M^2s, ..., with s = ceil(sqrt(num_steps)): the diagonal of a
+    Use baby steps M^1 .. M^s and giant steps M^s, M^2s, ..., with s = ceil(sqrt(num_steps)): the diagonal of a
     product does not need the product, diag(P Q)_i = sum_l P_il Q_li.
     """
     stride = math.isqrt(num_steps - 1) + 1  # ceil of the root, without rounding errors

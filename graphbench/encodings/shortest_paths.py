@@ -37,8 +37,8 @@ class ShortestPaths(Encoding):
     `max_distance`, and pairs without a path as `unreachable = max_distance + 1`: an embedding needs `num_distances`
     rows.
 
-    Fields: `shortest_path_distance [pairs]` (pair `i * n + j` of a graph). With edges also one row per first edge of
-    each pair's shortest paths, sorted by pair:
+    Fields: `shortest_path_distance [pairs]` (pair `i * n + j` of a graph). With edges there is also one row per first
+    edge of each pair's shortest paths, sorted by pair:
 
     - `path_step_edge [steps]`: the edge e = (i, k);
     - `path_step_goal [steps]`: the node j;

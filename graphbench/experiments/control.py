@@ -77,7 +77,7 @@ def control_rows(
 ) -> list[ControlRow]:
     """Return the four rows of a recipe in the order of `ROWS`; `family`: see `family_of`, by default its own folder."""
     if family is None and not has_control(recipe):
-        raise BadInput(f"--control: {' + '.join(recipe)} has none; recipes in {', '.join(families())} do.")
+        raise BadInput(f"--control: {' + '.join(recipe)} has no control; recipes in {', '.join(families())} do.")
     folder, installed = family or recipe[0].rpartition("/")[0], configurations()
     overlays = {key: f"{folder}/overlays/control-{key}" for key in ROWS}
     recipes = {key: (*recipe, *([name] if name in installed else [])) for key, name in overlays.items()}

@@ -161,7 +161,7 @@ def train(
     tested: bool = True,
     begin: Callable[[], None] | None = None,
 ) -> None:
-    """Train and test from the last checkpoint if there is one; do nothing if finished.
+    """Train, from the last checkpoint if there is one, and test; do nothing if finished.
 
     Only one of several processes with the same training runs its commands.
 

@@ -15,7 +15,7 @@ from graphbench.contracts.table import EDGE, ENDS
 from graphbench.errors import BadInput
 from graphbench.inference.columns import NODE, NODE_NAME, OUTSIDE, PROBLEM, beside
 
-#: Function from values `[rows, width]` to columns; rows `[rows]` that are present were answered.
+#: Function from values `[rows, width]` and a mask of the answered rows `[rows]` to columns.
 Columns = Callable[[np.ndarray, np.ndarray], dict[str, Any]]
 
 
@@ -43,7 +43,7 @@ class Answers:
     remarks: list[str] | None = None
 
     def only(self, rows: Sequence[int]) -> Answers:
-        """Return those of some answered rows; the others keep neither values nor a problem."""
+        """Return the answers of some of the answered rows; the others keep neither values nor a problem."""
         wanted = set(rows)
         mask = np.array([row in wanted for row in self.rows], dtype=bool)
         values = self.values[np.repeat(mask, self.counts)]

@@ -54,8 +54,8 @@ def predicted_values(log_probability: np.ndarray) -> np.ndarray:
 def known_choices(log_probability: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the (log-)probabilities `[n, choices]` of the rows or labels whose truth is known, and the truth `[n]`.
 
-    Probabilities are `[rows, C]` with classes `[rows, 1]`, negative if unknown, or `[rows, T, 2]` with labels `[rows,
-    T]`, NaN if unknown.
+    Probabilities are `[rows, C]` with classes `[rows, 1]`, negative if unknown, or `[rows, T, 2]` with labels
+    `[rows, T]`, NaN if unknown.
     """
     truth = targets[:, 0] if log_probability.ndim == 2 else targets
     mask = truth.astype(np.float64) >= 0  # NaN is not
@@ -117,8 +117,8 @@ class Temperature:
 
 
 def _held_out(log_probability: np.ndarray, truth: np.ndarray) -> tuple[float, float] | None:
-    """See `Temperature.held_out`."""
-    # Shuffled: a file may be sorted by class, and a part with a missing class defines no temperature.
+    """Compute `Temperature.held_out`."""
+    # Shuffled: a file may be sorted by class, and a part with a missing class may define no temperature.
     fold = np.random.default_rng(0).permutation(len(truth)) % _FOLDS
     sums = np.zeros(2)
     for number in range(_FOLDS):

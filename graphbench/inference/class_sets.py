@@ -112,10 +112,10 @@ class ClassSets:
         stated = f"with a stated coverage of {float(self.coverage):g}"
         if not self.by_class:
             return [
-                f"Set of {self.target}: classes of a probability of {self.thresholds[0]:.4g} or more, {stated} from "
+                f"Set of {self.target}: classes with a probability of {self.thresholds[0]:.4g} or more, {stated} from "
                 f"{self.rows[0]} validation rows"
             ]
         return [
-            f"Set of {self.target}: {name} from a probability of {threshold:.4g} on, {stated} from {rows} of its rows"
+            f"Set of {self.target}: {name} from a probability of {threshold:.4g} up, {stated} from {rows} of its rows"
             for name, threshold, rows in zip(self.classes, self.thresholds, self.rows, strict=True)
         ]

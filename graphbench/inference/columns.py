@@ -52,7 +52,7 @@ def target_columns(data: Benchmark, targets: np.ndarray, classes: Sequence[str])
 
 
 def _classes(best: np.ndarray, classes: Sequence[str], present: np.ndarray) -> pd.api.extensions.ExtensionArray:
-    """Return the names of classes by their numbers, as integers if the names are numbers."""
+    """Return the names of classes by their numbers, as integers if the names are these numbers."""
     if list(classes) == [str(number) for number in range(len(classes))]:
         return pd.arrays.IntegerArray(best.astype(np.int64), ~present)
     names = np.array(classes, dtype=object)[best]

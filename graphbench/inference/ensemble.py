@@ -159,7 +159,7 @@ class Ensemble:
         return agreed([member.answers(view, quantity) for member, view in zip(self.members, views, strict=True)])
 
     def _encode_once(self, views: Sequence[InputPart]) -> Sequence[InputPart]:
-        """Compute encodings that several models need only once; leave a part with a failing graph to each model."""
+        """Compute encodings shared by several models only once; leave a part with a failing graph to each model."""
         # By the table's identity: models with the same recipe share the object, see `readers_of`.
         done: dict[tuple[int, Encoding], Encoded] = {}
         tables = [view.table for view in views]
@@ -310,7 +310,7 @@ class Ensemble:
             check_choice("--interval-by", name, INTERVALS_BY)
             if spec.kind not in INTERVALS_BY[name]:
                 fitting = [one for one, tasks in INTERVALS_BY.items() if spec.kind in tasks]
-                raise BadInput(f"--interval-by {name}: {spec.name} is {spec.task}, take {' or '.join(fitting)}.")
+                raise BadInput(f"--interval-by {name}: {spec.name} is {spec.task}; use {' or '.join(fitting)}.")
         if "spread" in by and len(self.members) == 1:
             raise BadInput("--interval-by spread: one model has no spread. Name several runs (--run R1 R2 R3).")
 
@@ -356,8 +356,8 @@ class Ensemble:
         for name, content in zip(self.names, contents, strict=True):
             if content != contents[0] or (content is None and len(contents) > 1):
                 raise BadInput(
-                    f"{purpose} of several runs needs one {split} split, whose graphs none of them was trained on: "
-                    f"that of {name} differs from that of {self.names[0]}."
+                    f"{purpose} of several runs needs the same {split} split in all of them: that of {name} differs "
+                    f"from that of {self.names[0]}."
                 )
 
 

@@ -99,7 +99,7 @@ def write_frames(frames: Iterable[pd.DataFrame], path: Path, after: Callable[[pd
         GraphbenchError: the file cannot be written.
         OSError: standard output cannot be written.
     """
-    if path == STANDARD_OUTPUT:  # whose errors are handled as in any command, such as a closed pipe
+    if path == STANDARD_OUTPUT:  # whose errors, such as a closed pipe, are handled as in any command
         _csv(frames, sys.stdout.buffer, after)
         return
     write = _parquet if path.suffix.lower() == ".parquet" else _csv

@@ -45,7 +45,7 @@ class Predictor:
     Args:
         module: with its trained weights.
         data: the benchmark it was trained on, for its features and names.
-        facts: ranges seen in training, to compare inputs with; None if unknown.
+        facts: sizes and feature values of training, to compare inputs with; None if unknown.
         trainer: device and precision.
         batch_size: graphs per batch; that of the benchmark's evaluation if None.
 
@@ -217,7 +217,7 @@ class Predictor:
         return answers
 
     def _remarks(self, part: InputPart, table: GraphTable, rows: Sequence[int]) -> list[str] | None:
-        """Return what of each row of a part training never had; None if unknown. `rows` are those of the table."""
+        """Return what of each row did not occur in training; None if unknown. `rows` are those of the table."""
         notes = [] if self.facts is None else [dict(zip(rows, self.facts.outside(table, self.data), strict=True))]
         notes += [] if part.remarks is None else [part.remarks]
         if not notes:
@@ -227,7 +227,7 @@ class Predictor:
     def _values(
         self, table: GraphTable, answer: Callable[[GraphBatch], Tensor], width: int, level: TaskLevel
     ) -> tuple[np.ndarray, dict[int, str]]:
-        """Run the model over a table in batches of similar sizes.
+        """Run the model over a table in batches of graphs of similar sizes.
 
         Returns:
             Values of graphs, nodes or edges `[rows, width]` in the order of the table; and graph -> why it has none.
@@ -257,7 +257,7 @@ class Predictor:
                         missing[graphs[0]] = f"too large for the memory of {self.device}: {size} nodes"
                     continue
                 places = [np.arange(int(axis[graph]), int(axis[graph + 1])) for graph in graphs]
-                # float64 if the model's first answer has it
+                # float64 as soon as an answer of the model is
                 output = output.astype(np.promote_types(output.dtype, values.dtype), copy=False)
                 output[np.concatenate(places)] = values
                 for graph, place in zip(graphs, places, strict=True):

@@ -31,7 +31,7 @@ class TrainingFacts:
         ranges: column of the batch (`x_dense`, `edge_dense`) -> smallest and largest value of each of its columns.
         classes: names of the classes, in the order of the model's outputs; empty for other tasks.
         shares: column of the batch (`x`, `edge_attr`) -> the share of rows with each value, for each of its columns:
-            the mean of the one-hot features. Empty for runs of older versions without it.
+            the mean of the one-hot features. Empty for runs of older versions, which did not store it.
         means: column of the batch (`x_dense`, `pos`, `edge_dense`) -> mean of each of its columns; as `shares`.
     """
 
@@ -176,7 +176,7 @@ class TrainingFacts:
 
 
 class RecordTraining(pl.Callback):
-    """Write the facts of the training graphs into the folder of a run, so that the folder is enough to read them.
+    """Write the facts of the training graphs into the folder of a run, so that reading them needs no data.
 
     A run continued with other data also keeps its earlier facts.
 
@@ -223,7 +223,7 @@ def _measured(spec: BenchmarkSpec) -> list[tuple[str, int]]:
 
 
 def _column(table: GraphTable, name: str, width: int) -> Tensor | None:
-    """Return a column as `[rows, width]`; None if the table only creates it with a batch."""
+    """Return a column as `[rows, width]`; None if the table creates it only with a batch."""
     values = table.columns.get(name)
     if values is None:
         return None

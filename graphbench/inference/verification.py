@@ -1,8 +1,8 @@
 """Check a run that someone sent: build it from its configuration as data, and recompute what its results claim.
 
 Nothing in the folder is executed. A configuration may name only registered and listed classes, whatever its reader
-trusts elsewhere. Only numbers of its `trainer` are used, but none of its callbacks, loggers or paths. The benchmark
-that it names reads the graphs again, into the reader's own store.
+trusts elsewhere. Of its `trainer`, only precision, clipping and accumulation are used: no callback, logger or path.
+The benchmark that it names reads the graphs again, into the reader's own store.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def _step(module: BenchmarkModule, data: Benchmark, trainer: Mapping[str, Any]) 
     options = {name: trainer[name] for name in _OF_STEP if trainer.get(name) is not None}
     losses = _Losses()
     try:
-        # Their messages are about a training of one step, such as a longer warmup.
+        # Their messages concern a training of only one step, such as that the warmup is longer.
         with silenced(("graphbench", "pytorch_lightning")):
             pl.Trainer(
                 accelerator="cpu", devices=1, fast_dev_run=1, logger=False, enable_checkpointing=False,
@@ -124,7 +124,7 @@ def _predictions(
     except GraphbenchError as error:
         return Check(name, str(error), holds=False)
     wrong = [
-        f"{metric} is {computed.get(metric, undefined.get(metric, 'not defined'))}, and results.json says {value}"
+        f"{metric} is {computed.get(metric, undefined.get(metric, 'not defined'))}, but results.json says {value}"
         for metric, value in scores.items()
         if not _is_equal(computed.get(metric), value)
     ]
@@ -154,7 +154,7 @@ def _read(path: Path, module: BenchmarkModule, data: Benchmark, split: str) -> t
     lengths = table.lengths(axis).numpy()
     ids = np.repeat(np.array([str(one) for one in data.ids(split)], dtype=object), lengths)
     if "id" not in frame or len(frame) != len(ids) or (frame["id"].to_numpy() != ids).any():
-        raise BadInput(f"{path.name} has {len(frame):,} rows, and not the {len(ids):,} of {split} in their order.")
+        raise BadInput(f"{path.name} has {len(frame):,} rows, not the {len(ids):,} rows of {split} in their order.")
     nodes = np.concatenate([np.arange(length) for length in lengths])
     if axis == NODE and ("node" not in frame or (frame["node"].to_numpy() != nodes).any()):
         raise BadInput(f"{path.name}: its nodes are not those of {split} in their order.")

@@ -219,8 +219,8 @@ def attend_along_edges(
         edge_index: sources j and targets i `[2, E]`.
         steer: E e `[E, C]`; None means ones.
         num_heads: H; divides C.
-        largest: absolute value to which logits are clamped; above 0 and at most 50, since their exponentials are
-            computed without subtracting the maximum.
+        largest: absolute value to which logits are clamped; above 0 and at most 50, since kernels compute their
+            exponentials without subtracting the maximum.
         with_scores: return s, for layers that compute new edge vectors from it.
 
     Returns:

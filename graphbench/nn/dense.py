@@ -132,7 +132,7 @@ class DenseLayout:
     @property
     def divisors(self) -> Tensor:
         """Nodes of each graph `[B]` as a divisor: 1 for an empty graph."""
-        # Before Python 3.12 a cached property acquires a lock, a graph break; a program computes this once anyway.
+        # Before Python 3.12 a cached property's lock would be a graph break; a program computes this once anyway.
         return self.ptr.diff().clamp(min=1) if torch.compiler.is_compiling() else self._divisors
 
     # Cached properties write to `__dict__`, which `frozen` does not guard.

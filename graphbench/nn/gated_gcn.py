@@ -1,6 +1,6 @@
 """GatedGCN, with the distance gate of ES-LapPE as an option.
 
-Legend: node i receives from node j along edge j -> i; `edge_index` holds (j, i).
+Legend: node i receives from node j along edge j -> i; `edge_index` contains (j, i).
 """
 
 from __future__ import annotations

@@ -166,11 +166,11 @@ class GPSBackbone(Architecture):
         norm: batch, layer or none.
         positional_encoders: outputs are concatenated to the node features, which get the remaining width.
         gate_encoder: positions whose distances gate the edges of GatedGCN (ES-LapPE); not added to node features.
-        categorical: how categorical features enter, see `FeatureEncoder`.
+        categorical: how categorical features are encoded, see `FeatureEncoder`.
         activation: relu or gelu, of the feed-forward networks and of GatedGCN and GINE.
 
     Raises:
-        BadInput: there is no layer, or the options contradict each other.
+        BadInput: there is no layer, or the options do not fit together.
 
     Examples:
         >>> from graphbench.testing import tiny_spec, tiny_table

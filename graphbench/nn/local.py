@@ -17,7 +17,7 @@ from graphbench.nn.norms import NormName, make_norm
 
 LocalName = Literal["GatedGCN", "GINE", "GCN", "GAT", "none"]
 #: Where a layer `x' = x + f(x)` applies dropout: to the branch, `x + Drop(f(x))` (GraphGPS); to the output,
-#: `Drop(x + f(x))`; or to the input of f, `x + f(Drop(x))` (both in "Benchmarking Graph Neural Networks", by layer).
+#: `Drop(x + f(x))`; or to the input of f, `x + f(Drop(x))`. "Benchmarking Graph Neural Networks" uses the last two.
 DropoutPlace = Literal["branch", "output", "input"]
 #: Convolutions that accept sources and targets separately, as a pair.
 _TWO_SIDED = (SAGEConv, GINConv, GINEConv, GCNConvolution)

@@ -16,7 +16,7 @@ class BatchNorm(nn.BatchNorm1d):
     """Batch norm over the rows `[num_rows, dim]` of all graphs; padding never enters its statistics.
 
     Fewer than two rows have no variance (a last batch of one tiny graph, or graphs without edges): such a batch is
-    normalised with the running statistics and leaves them unchanged, while PyTorch raises an error. Batches are not
+    normalised with the running statistics and leaves them unchanged; PyTorch raises an error. Batches are not
     counted in `num_batches_tracked`: nothing reads the number, and on a GPU it costs a kernel launch in each step.
 
     Examples:

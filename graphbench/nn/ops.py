@@ -232,7 +232,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None, dropout:
 
 
 def _width_multiple(q: Tensor) -> int:
-    """Return the number that head widths must be a multiple of for fused kernels; 1 on CPUs and without kernels."""
+    """Return the number that head widths must be a multiple of for fused kernels; 1 on CPUs and for other dtypes."""
     device = q.device.type
     if device == "cpu":
         return 1
@@ -243,7 +243,7 @@ def _width_multiple(q: Tensor) -> int:
 def _attend_in_padded_heads(
     q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, dropout: float, multiple: int
 ) -> Tensor:
-    """Like `attend`; zeros do not change logits, which are scaled by the true width, and padded columns are removed."""
+    """Compute `attend` in padded heads: zeros do not change logits, scaled by the true width; drop padded columns."""
     width, scale = v.shape[-1], q.shape[-1] ** -0.5
     q, k, v = (F.pad(x, (0, -x.shape[-1] % multiple)) for x in (q, k, v))
     return F.scaled_dot_product_attention(q, k, v, bias, dropout, scale=scale)[..., :width]

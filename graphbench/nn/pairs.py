@@ -20,7 +20,7 @@ from graphbench.nn.convolution import count_nodes
 def node_pairs(batch: GraphBatch, num_pairs: int) -> tuple[Tensor, Tensor]:
     """Return both nodes of every pair within a graph `[P]`, in the order of the axis "pair", `i * n + j` in a graph.
 
-    Positions are counted, not divided: compiled code would also divide in lanes without a pair, where graph sizes
+    Positions are counted, without division: compiled code would also divide in lanes without a pair, where graph sizes
     are 0. P, the sum of n^2 over the graphs, is an argument so that nothing waits for the device.
 
     Examples:

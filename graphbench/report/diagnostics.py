@@ -206,7 +206,7 @@ def _constant(frames: _Frames) -> float | None:
 
 
 def _by_layer(frames: _Frames, groups: Sequence[Group], measure: str, depth: str, name: str) -> Panel:
-    """Draw the last epoch of each group over layers, and its untrained model."""
+    """Draw the last epoch of each group over layers, and its model before training."""
     title, axis = _titles(measure)
     with panel_axes(title, depth, axis) as (figure, axes):
         for number, means in frames.items():
@@ -223,7 +223,7 @@ def _by_layer(frames: _Frames, groups: Sequence[Group], measure: str, depth: str
 
 
 def _draw_course(axes: Axes, style: Style, rows: pd.DataFrame, before: pd.Series[float] | None) -> None:
-    """Draw means with their deviations, and the untrained model as a dotted line."""
+    """Draw means with their deviations, and the model before training as a dotted line."""
     deviations = rows["std"].fillna(0.0)  # that of one seed is NaN
     look: dict[str, Any] = {"color": style.colour, "linestyle": style.line, "marker": style.marker, "capsize": 2.5}
     axes.errorbar(rows.index, rows["mean"], yerr=deviations, **look)

@@ -47,7 +47,7 @@ def external_section(runs: Sequence[Run], name: str) -> Section | None:
     section = Section(
         name,
         "Labelled files outside the splits",
-        "Every labelled row of a file, scored by graphbench test --input; no split contains it, and the results "
+        "Every labelled row of a file, scored by graphbench test --input; no split was made from it, and the results "
         "above do not include it. Baselines are fitted on the training part.",
         lines=[["file", "model", "rows scored", *metrics]],
     )

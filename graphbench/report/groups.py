@@ -17,7 +17,7 @@ _OPTIONS_IN_LABEL = 3
 #: Options of the data in the name of a table.
 _OPTIONS_IN_NAME = 2
 _LONGEST_VALUE = 24
-#: Options of the data that determine the split of a run.
+#: Options of the data that say which of several splits a run has.
 SPLIT_OPTIONS = ("fold", "split_seed")
 
 

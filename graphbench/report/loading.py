@@ -194,9 +194,7 @@ def _load_config(run: Run) -> None:
             raise ValueError("it has no options")
         run.config = loaded
     except (OSError, ValueError, yaml.YAMLError) as error:
-        run.problems.append(
-            f"config.yaml cannot be read ({_first_line(error)}), so this run shares a row with no other."
-        )
+        run.problems.append(f"config.yaml cannot be read ({_first_line(error)}), so this run has a separate row.")
 
 
 def _load_results(run: Run) -> None:

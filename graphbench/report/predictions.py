@@ -175,7 +175,7 @@ class Reliability:
     @property
     def bounds(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the ends of the 95 % confidence interval of each share (Clopper & Pearson 1934)."""
-        # Back to integers: a share times its count is not one due to rounding.
+        # Back to integers: a share times its count may not be one because of rounding.
         hits = np.rint(self.share * self.count).astype(int)
         ends = [binomtest(k, n).proportion_ci(0.95, "exact") for k, n in zip(hits, self.count, strict=True)]
         return np.array([interval.low for interval in ends]), np.array([interval.high for interval in ends])

@@ -5,10 +5,10 @@ Equations and sources:
 - paired t test: t = mean(d) / sqrt(var(d) / n) with n - 1 degrees of freedom, d the differences of two models over the
   seeds that both have.
 - Splits of one data set share training graphs, so their differences are not independent and the plain test is too
-  optimistic. Nadeau and Bengio (2003), "Inference for the generalization error", use t = mean(d) / sqrt((1 / n + n_test
-  / n_train) var(d)), n the number of splits. For K folds repeated R times, n is K R, with K R - 1 degrees of freedom
-  (Bouckaert and Frank 2004, "Evaluating the replicability of significance tests"). Validation graphs do not count as
-  training graphs, so the correction is rather too large.
+  optimistic. Nadeau and Bengio (2003), "Inference for the generalization error", use
+  t = mean(d) / sqrt((1 / n + n_test / n_train) var(d)), n the number of splits. For K folds repeated R times, n is K R,
+  with K R - 1 degrees of freedom (Bouckaert and Frank 2004, "Evaluating the replicability of significance tests").
+  Validation graphs do not count as training graphs, so the correction is rather too large.
 - Holm (1979): for m p-values in ascending order, number i (from 1) becomes the largest (m - j + 1) p_j over j <= i, at
   most 1.
 """

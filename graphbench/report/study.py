@@ -34,8 +34,8 @@ QUESTIONS = {
     "depth": (
         "What happens with depth?",
         "The model with more layers and unchanged width, rates and schedule. Capacity says how much attention can "
-        "still change in the last layer, effective rank how many directions the tokens span that leave the model, "
-        "range the mean distance in edges of what they depend on; all in the last epoch, on fixed graphs.",
+        "still change in the last layer, effective rank how many directions the model's output tokens span, range "
+        "the mean distance, in edges, to what they depend on; all in the last epoch, on fixed graphs.",
     ),
     "budget": (
         "Is it better than others of its size?",
@@ -45,9 +45,9 @@ QUESTIONS = {
     ),
     "cost": (
         "What does a step cost?",
-        "A training step alternated with the bare matrix products in it: 1 would be a step that does "
-        "nothing but multiply. Memory is that of a step on the same batch, counted from the shapes of its tensors. "
-        "Times are for the machine named below, with nothing else running there.",
+        "A training step was timed in turns with the bare matrix products in it: 1 would be a step that only "
+        "multiplies. Memory is that of a step on the same batch, counted from the shapes of its tensors. Times are "
+        "for the machine named below; a note says if other programs were running there.",
     ),
 }
 #: Table of a diagnostic, its measure, and the heading of its last layer.
@@ -223,7 +223,7 @@ def _sentence(answer: Answer, table: ResultTable, tests: Mapping[str, Comparison
         return "The model has no test score yet, so there is no comparison."
     text = f"{model.label}: {quantity.heading} {model.show(quantity)}."
     if not tests:
-        return f"{text} Testing differences needs two seeds."
+        return f"{text} Testing differences needs at least two seeds."
     groups: dict[str, list[str]] = {"better": [], "worse": [], "not distinguished": []}
     for label, test in tests.items():
         sure = test.holm < _SURE
@@ -232,7 +232,7 @@ def _sentence(answer: Answer, table: ResultTable, tests: Mapping[str, Comparison
     words = "; ".join(f"{what}: {', '.join(labels)}" for what, labels in groups.items() if labels)
     counts = sorted({test.pairs for test in tests.values()})
     pairs = f"n = {counts[0]}" + (f" to {counts[-1]}, see its row" if len(counts) > 1 else "")
-    return f"{text} Compared with it (p < {_SURE} after Holm, {pairs}) {words}."
+    return f"{text} Compared with it (p < {_SURE} after Holm, {pairs}), {words}."
 
 
 def _by_depth(answer: Answer, groups: Mapping[str, Group], table: ResultTable, name: str) -> list[Panel]:

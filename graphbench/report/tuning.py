@@ -64,7 +64,7 @@ def tuning_section(tuning: Tuning) -> Section:
     if tuning.importances:
         section.panels.append(_importance(tuning))
     else:
-        section.notes.append("Importances are unknown: they need two finished trials with different scores.")
+        section.notes.append("Importances are unknown: they need at least two finished trials with different scores.")
     best = next(attempt for attempt in tuning.attempts if attempt.number == tuning.best)
     options = ", ".join(f"{option} {value}" for option, value in best.options.items())
     section.notes.append(

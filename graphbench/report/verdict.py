@@ -1,4 +1,4 @@
-"""Summarize in a few sentences what a table of results shows, how sure that is, and what is missing."""
+"""Summarise in a few sentences what a table of results shows, how sure that is, and what is missing."""
 
 from __future__ import annotations
 

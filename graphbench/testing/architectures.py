@@ -51,7 +51,7 @@ class ArchitectureContract(ModelCase):
 
     #: Patterns of parameter names that may have no gradient, such as "layers.3.edge_norm.*".
     without_gradient: ClassVar[tuple[str, ...]] = ()
-    #: Why results may depend only on node order, such as draws that are equivariant in expectation; else "".
+    #: Why results may depend on node order, but on no batch mates, as for draws equivariant in expectation; else "".
     random_order: ClassVar[str] = ""
     #: Why results may depend on the order in which edges are listed, such as weights that belong to edges; else "".
     numbered_edges: ClassVar[str] = ""
@@ -258,7 +258,7 @@ class ArchitectureContract(ModelCase):
         model = self._model()
         batch = make_batch(model, tiny_table(model.spec))
         for encoding in model.required_encodings():
-            assert isinstance(encoding, Encoding), f"{encoding!r} is no Encoding"
+            assert isinstance(encoding, Encoding), f"{encoding!r} is not an Encoding"
             json.dumps(encoding.parameters(), allow_nan=False)
             for field in encoding.layout:
                 assert field in batch, f"{encoding!r} promises {field}, but the batch has none"
@@ -323,7 +323,7 @@ class ArchitectureContract(ModelCase):
     def test_a_step_stays_within_its_budget(self) -> None:
         """A step on a pretended GPU mixes no devices, and waits and launches at most as often as the class allows."""
         counted = self._counted_step()
-        assert not counted["failed"], f"a step on a pretended card failed:\n{counted['failed']}"
+        assert not counted["failed"], f"a step on a pretended GPU failed:\n{counted['failed']}"
         check_budget("most_waits", self.most_waits, counted["waits"])
         if self.most_launches is not None:
             check_budget("most_launches", self.most_launches, counted["launches"])

@@ -109,7 +109,7 @@ def check_batch(spec: BenchmarkSpec, batch: GraphBatch) -> None:
 def _check_features(features: Features, batch: GraphBatch, codes: str, dense: str, rows: int) -> None:
     sizes = features.vocabularies
     _check_dense(batch, dense, rows, features.dense)
-    assert (codes in batch) == bool(sizes), f"{codes} must {'' if sizes else 'not '}be there"
+    assert (codes in batch) == bool(sizes), f"{codes} must {'' if sizes else 'not '}be in the batch"
     if not sizes:
         return
     value = batch[codes]
@@ -117,17 +117,17 @@ def _check_features(features: Features, batch: GraphBatch, codes: str, dense: st
     assert value.dtype == torch.int64, f"{codes} must be int64, not {value.dtype}"
     if rows:
         low, high = value.amin(0).tolist(), value.amax(0).tolist()
-        assert min(low) >= 0, f"{codes} holds negative values"
+        assert min(low) >= 0, f"{codes} has negative values"
         assert all(top < size for top, size in zip(high, sizes, strict=True)), f"{codes} reaches {high} of {sizes}"
 
 
 def _check_dense(batch: GraphBatch, name: str, rows: int, width: int) -> None:
-    assert (name in batch) == bool(width), f"{name} must {'' if width else 'not '}be there"
+    assert (name in batch) == bool(width), f"{name} must {'' if width else 'not '}be in the batch"
     if width:
         value = batch[name]
         assert tuple(value.shape) == (rows, width), f"{name} must be [{rows}, {width}], but is {list(value.shape)}"
         assert value.dtype == torch.float32, f"{name} must be float32, not {value.dtype}"
-        assert value.isfinite().all(), f"{name} holds values that are not finite"
+        assert value.isfinite().all(), f"{name} has values that are not finite"
 
 
 def _check_target(spec: BenchmarkSpec, batch: GraphBatch) -> None:
@@ -138,17 +138,17 @@ def _check_target(spec: BenchmarkSpec, batch: GraphBatch) -> None:
     assert y is not None, "the batch has no y"
     if spec.num_classes is not None:
         rows = _rows(spec, batch)
-        assert y.numel() == rows == len(y), f"y must hold one class for each of {rows} rows, but is {list(y.shape)}"
+        assert y.numel() == rows == len(y), f"y must contain one class for each of {rows} rows, but is {list(y.shape)}"
         assert not y.is_floating_point(), f"classes must be integers, not {y.dtype}"
         low, high = (int(bound) for bound in y.aminmax())
         lowest = 0 if spec.level == "graph" else -1  # -1: a node or edge without a label
-        assert low >= lowest, f"y holds the class {low}"
-        assert high < spec.num_classes, f"y holds the class {high}, but there are {spec.num_classes}"
+        assert low >= lowest, f"y has the class {low}"
+        assert high < spec.num_classes, f"y has the class {high}, but there are {spec.num_classes}"
         return
     expected = (_rows(spec, batch), spec.num_targets)
     assert tuple(y.shape) == expected, f"y must be {list(expected)}, but is {list(y.shape)}"
     assert y.is_floating_point(), f"targets must be real numbers, not {y.dtype}"
-    assert not y.isinf().any(), "y holds infinite values"
+    assert not y.isinf().any(), "y has infinite values"
 
 
 def _rows(spec: BenchmarkSpec, batch: GraphBatch) -> int:

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 _FORWARD, _BACKWARD = "_scaled_dot_product_efficient_attention", "_scaled_dot_product_efficient_attention_backward"
-#: Efficient attention accepts heads whose rows are a multiple of these bytes, see `sdp_utils.cpp` of torch.
+#: Efficient attention accepts heads whose rows are a multiple of this many bytes, see `sdp_utils.cpp` of torch.
 _ALIGNED = 16
 _COPY_FIRST = {"index_copy", "scatter_add"}
 
@@ -86,7 +86,7 @@ def _efficient(
     is_causal: bool = False,
     scale: float | None = None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Like `_scaled_dot_product_efficient_attention`; the sums, which the gradient here does not need, stay empty."""
+    """Compute `_scaled_dot_product_efficient_attention`; the sums, which no gradient here needs, stay empty."""
     # The backward pass draws the dropout mask again from this seed.
     seed = torch.randint(1 << 31, ())
     weights, factors, _ = _weights(query, key, bias, seed, dropout, is_causal, scale)
@@ -110,7 +110,7 @@ def _attention_gradients(
     is_causal: bool = False,
     scale: float | None = None,
 ) -> tuple[Tensor | None, ...]:
-    """Like `_scaled_dot_product_efficient_attention_backward`."""
+    """Compute `_scaled_dot_product_efficient_attention_backward`."""
     weights, factors, scale = _weights(query, key, bias, seed, dropout, is_causal, scale)
     of_weights = factors * (upstream @ value.transpose(-1, -2))
     # The gradient of softmax: w (g - sum g w) along each row.

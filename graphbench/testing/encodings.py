@@ -124,7 +124,7 @@ def _check_encoded(encoding: Encoding, encoded: Encoded, table: GraphTable) -> N
         value, lengths = joined.columns[name], joined.lengths(column.axis)
         assert len(value) == int(lengths.sum()), f"{name}: {len(value)} rows for {int(lengths.sum())} of {column.axis}"
         if value.is_floating_point():
-            assert value.isfinite().all(), f"{name} holds values that are not finite"
+            assert value.isfinite().all(), f"{name} has values that are not finite"
         if column.index_of is not None and value.numel():
             limit = torch.repeat_interleave(joined.lengths(column.index_of), lengths)
             inside = (value >= 0).reshape(len(value), -1).all(1) & (value.reshape(len(value), -1).amax(1) < limit)

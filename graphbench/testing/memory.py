@@ -133,7 +133,7 @@ def step_memory(
 
 
 def _move(module: nn.Module, numbers: bool) -> None:
-    """Move to the pretended GPU; parameters without numbers unless `numbers`, buffers with theirs, as for indices."""
+    """Move to the pretended GPU: parameters without numbers unless `numbers`, buffers with theirs, maybe indices."""
     # Not by `Module.to`: shared weights stay shared, and numbers can be dropped.
     moved: dict[int, nn.Parameter] = {}
     for part in module.modules():

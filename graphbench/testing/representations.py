@@ -41,7 +41,7 @@ def check_representation(
             f"edge_dim is {edge_dim}, but the representation of edges has the width {given_dim}"
         )
     for name, tensor in parts(representation).items():
-        assert tensor.isfinite().all(), f"{name} holds values that are not finite"
+        assert tensor.isfinite().all(), f"{name} has values that are not finite"
 
 
 def check_trace(trace: LayerTrace, batch: GraphBatch) -> None:

@@ -35,7 +35,7 @@ def check_reads_nothing(model: nn.Module, batch: GraphBatch, loss: Callable[[Rep
 
 @contextlib.contextmanager
 def without_autocast() -> Iterator[None]:
-    """Make autocast on this device, which it does not support, report that it is off, and ignore attempts to use it."""
+    """Report autocast, which does not support this device, as off there, and ignore attempts to switch it."""
     enabled, autocast = torch.is_autocast_enabled, torch.autocast
 
     def is_enabled(device_type: str | None = None) -> bool:

@@ -328,8 +328,8 @@ def test_wrong_requests_are_one_line_before_anything_is_written(place, tmp_path,
     assert f"--run names {a} twice" in refused(capsys, "--run", a, b, a, *new)
     assert "--checkpoint names a file of one run" in refused(capsys, "--run", a, b, "--checkpoint", "c.ckpt", *new)
     assert "is not the folder of a run" in refused(capsys, "--run", a, tmp_path, *new)
-    assert "needs one val split" in refused(capsys, "--run", a, other, "--interval", "0.9", *new)
-    assert "--split test of several runs needs one test split" in refused(capsys, "--run", a, other, *output)
+    assert "needs the same val split" in refused(capsys, "--run", a, other, "--interval", "0.9", *new)
+    assert "--split test of several runs needs the same test split" in refused(capsys, "--run", a, other, *output)
     assert "24 rows with a prediction" in refused(capsys, "--run", a, "--interval", "0.99", *new)
     assert "this coverage needs at least 99" in refused(capsys, "--run", a, "--interval", "0.99", *output)
     assert "--interval 90: must be the coverage" in refused(capsys, "--run", a, "--interval", "90", *new)
@@ -340,7 +340,7 @@ def test_wrong_requests_are_one_line_before_anything_is_written(place, tmp_path,
     assert "need 50 validation rows" in refused(
         capsys, "--run", a, "--interval", "0.9", "--interval-by", "distance", *output
     )
-    assert "take distance or class" in refused(
+    assert "use distance or class" in refused(
         capsys, "--run", kinds, "--interval", "0.9", "--interval-by", "spread", *new
     )
     assert "--calibrate is for classes" in refused(capsys, "--run", a, "--calibrate", *new)

@@ -38,11 +38,11 @@ def test_what_is_expected_tells_no_runs_apart(make_run):
 def test_the_page_has_the_table_and_escapes_it(make_run, tmp_path):
     write_report([make_run("run", results={"expected": STORED | {"source": "<b>us"}})], tmp_path / "page.html")
     page = (tmp_path / "page.html").read_text()
-    assert "Beside what the configuration expects" in page
+    assert "Compared with what the configuration expects" in page
     assert "&lt;b&gt;us" in page
     assert "beyond two standard deviations" in page
     write_report([make_run("plain", seed=3)], tmp_path / "other.html")
-    assert "Beside what the configuration expects" not in (tmp_path / "other.html").read_text()
+    assert "Compared with what the configuration expects" not in (tmp_path / "other.html").read_text()
 
 
 def test_a_damaged_entry_is_left_out(make_run):

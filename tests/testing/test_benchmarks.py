@@ -66,10 +66,10 @@ def test_repeated_graph_is_caught():
     [
         ({"node": Features((5, 2), dense=2)}, r"x reaches \[4, 2\] of \(5, 2\)"),
         ({"node": Features((5, 3), dense=3)}, r"x_dense must be \[\d+, 3\], but is \[\d+, 2\]"),
-        ({"edge": Features(dense=1)}, "edge_attr must not be there"),
-        ({"coordinates": 3}, "pos must be there"),
+        ({"edge": Features(dense=1)}, "edge_attr must not be in the batch"),
+        ({"coordinates": 3}, "pos must be in the batch"),
         ({"num_targets": 3}, r"y must be \[4, 3\], but is \[4, 2\]"),
-        ({"task": "graph-classification", "num_classes": 2}, "y must hold one class"),
+        ({"task": "graph-classification", "num_classes": 2}, "y must contain one class"),
     ],
 )
 def test_wrong_specification_is_caught(change, message):

@@ -26,8 +26,8 @@ def attribution_figure(
 ) -> Figure:
     """Draw a graph with its nodes and lines coloured by attribution, on one scale around zero.
 
-    The scale ends at the largest absolute value on both sides, so that zero is its pale middle for any signs. `nodes
-    [num_nodes]` and `lines`, one for each of `drawing.pairs` or None, are attributions in `unit`.
+    The scale ends at the largest absolute value on both sides, so that zero is its pale middle for any signs.
+    `nodes [num_nodes]` and `lines`, one for each of `drawing.pairs` or None, are attributions in `unit`.
     """
     largest = max(float(values.abs().max()) for values in (nodes, lines) if values is not None and values.numel())
     scale = Normalize(-largest or -1.0, largest or 1.0)

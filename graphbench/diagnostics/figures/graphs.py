@@ -1,6 +1,6 @@
 """Draw graphs: positions of nodes, and nodes and edges painted in given colours.
 
-Molecules are drawn by RDKit, other graphs as discs and lines at their own coordinates or at positions that preserve
+Molecules are drawn by RDKit, other graphs as discs and lines at their own coordinates or at positions that approximate
 graph distances.
 """
 

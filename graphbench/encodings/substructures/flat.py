@@ -119,7 +119,7 @@ def _simple_edges(graphs: GraphTable, total: int) -> Tensor:
     local = graphs.columns["edge_index"].to(torch.int64).reshape(-1, 2)
     graph = torch.repeat_interleave(torch.arange(len(graphs)), graphs.num_edges, output_size=len(local))
     if len(local) and (int(local.min()) < 0 or bool((local >= graphs.num_nodes[graph, None]).any())):
-        raise BadInput("edge_index must hold node numbers from 0 to num_nodes - 1 of each graph.")
+        raise BadInput("edge_index must contain node numbers from 0 to num_nodes - 1 of each graph.")
     source, target = (local + graphs.ptr["node"][graph, None]).unbind(1)
     keys = torch.cat((source * total + target, target * total + source))
     return keys[torch.cat((source, target)) != torch.cat((target, source))].unique()

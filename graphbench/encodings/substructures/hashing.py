@@ -35,7 +35,7 @@ def mix(x: Tensor, salt: int | Tensor = 0) -> Tensor:
         salt: second argument of the hash; a tensor broadcasts against `x`.
 
     Returns:
-        int64 of the broadcast shape; all 64 bits look random, the sign included.
+        int64 of the broadcast shape; all 64 bits look random, including the sign.
     """
     # int64 tensors wrap around, as needed for arithmetic modulo 2^64; Python's integers do not.
     offset = (salt + 1) * _INCREMENT

@@ -138,7 +138,7 @@ def paths_and_cycles(graphs: FlatGraphs, paths: Sequence[int], cycles: Sequence[
             pattern = Pattern(Kind.CYCLE, size + 1)
             closed = _cycles_once(nodes, *_select(closes, row, new))
             matches[pattern] = caps.limit_matches(graphs, pattern, closed)
-        # Beyond the longest wanted path, one direction is enough: cycles grow from their smallest node.
+        # From the longest wanted path on, one direction is enough: cycles grow from their smallest node.
         row, new = _select(~closes if size + 1 < longest_path else ~closes & (new > first), row, new)
         blocked = (blocked | graphs.bits.index_select(0, nodes[:, -1])).index_select(0, row)
         nodes = torch.cat((nodes.index_select(0, row), new[:, None]), 1)

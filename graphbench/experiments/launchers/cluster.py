@@ -27,16 +27,16 @@ CLUSTERS = ("slurm", "local", "debug")
 OPTIONS: dict[str, str] = {
     "launcher": "local (default): here; submitit: as jobs of a SLURM cluster, which are watched and requeued; ray: "
     "as tasks of a Ray cluster",
-    "launcher.time": "time of a job, as 4:00:00, 2-00:00:00 or minutes; longer work is requeued and resumes",
+    "launcher.time": "time of a job, such as 4:00:00 or 2-00:00:00, or minutes; longer work is requeued and resumes",
     "launcher.gpus": "GPUs of a job (default: none)",
-    "launcher.cpus": "of ray: processors that a job counts as (default: 1)",
+    "launcher.cpus": "for ray: number of processors that a job reserves (default: 1)",
     "launcher.partition": "partition of the cluster",
     "launcher.account": "account of the cluster",
-    "launcher.sbatch": "other options of sbatch, as 'mem=32G cpus-per-task=8 qos=long'",
-    "launcher.setup": "shell line to run before each job, as 'module load cuda'",
+    "launcher.sbatch": "other options of sbatch, such as 'mem=32G cpus-per-task=8 qos=long'",
+    "launcher.setup": "shell line to run before each job, such as 'module load cuda'",
     "launcher.at_once": "jobs at a time; workers of a study; shares of a prediction or preparation",
     "launcher.per_task": "short trainings that share a job, one after another (default: 1)",
-    "launcher.cluster": "of submitit: slurm (default); local: processes here, debug: this process, to try it out",
+    "launcher.cluster": "for submitit: slurm (default); local: processes here, debug: this process, to try it out",
 }
 #: Launcher -> options that belong to another launcher.
 _FOREIGN = {
@@ -121,7 +121,7 @@ class Cluster:
                 # Only a warning, so that a cluster's command can be tried here unchanged.
                 log.warning("--launcher.%s has no effect with --launcher.cluster %s: nothing is queued.", name, kind)
         if "launcher.time" not in given:
-            raise BadInput("--launcher submitit needs --launcher.time: the time of a job, as 4:00:00 or in minutes.")
+            raise BadInput("--launcher submitit needs --launcher.time: the time of a job, such as 4:00:00, or minutes.")
         minutes = minutes_of(given["launcher.time"])
         if kind == "slurm" and minutes < _LEAST_MINUTES:
             raise BadInput(
@@ -207,7 +207,7 @@ def minutes_of(text: str) -> int:
     """
     match = re.fullmatch(r"(?:(\d{1,4})-)?(?:(\d{1,6}):)?(\d{1,6}):(\d{1,6})|(\d{1,7})", text)
     if match is None:
-        raise BadInput(f"--launcher.time must be a time as 4:00:00, 2-00:00:00 or minutes, but got {text!r}.")
+        raise BadInput(f"--launcher.time must be a time such as 4:00:00 or 2-00:00:00, or minutes, but got {text!r}.")
     days, hours, minutes, seconds = (int(part or 0) for part in match.groups()[:4])
     total = int(match[5] or 0) if match[5] else -(-(((days * 24 + hours) * 60 + minutes) * 60 + seconds) // 60)
     check_range("--launcher.time", total, at_least=1)
@@ -225,7 +225,7 @@ def further_options(text: str) -> dict[str, str | bool]:
     for word in shlex.split(text):
         name, sign, value = word.removeprefix("--").partition("=")
         if not re.fullmatch(r"[a-z][a-z-]*", name) or (sign and not value):
-            raise BadInput(f"--launcher.sbatch: expected options as 'mem=32G qos=long', but got {word!r}.")
+            raise BadInput(f"--launcher.sbatch: expected options such as 'mem=32G qos=long', but got {word!r}.")
         options[name] = value if sign else True
     return options
 

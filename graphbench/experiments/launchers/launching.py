@@ -54,7 +54,7 @@ def launch(
         describe: returns the state of all units as a line, which is logged when it changes.
 
     Returns:
-        The units that have not succeeded, including `last`.
+        The units, including `last`, that have not succeeded.
 
     Raises:
         GraphbenchError: the cluster refuses the jobs.

@@ -183,7 +183,7 @@ class Bundle:
         note_end(unit.record, 128 + signal.SIGTERM)
 
     def _end(self, signum: int, frame: FrameType | None) -> None:
-        """Exit with the running unit: a job is cancelled, or preempted with a grace time."""
+        """Exit with the running unit, since the job was cancelled, or preempted with a grace time."""
         self._stop()
         queue_again_if_preempted()
         raise SystemExit(128 + signum)

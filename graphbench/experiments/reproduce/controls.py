@@ -22,7 +22,7 @@ def controlled(table: Table, cells: Sequence[Cell], measure: Measure) -> tuple[T
     """
     chosen = [cell for cell in cells if is_trained(cell) and not cell.after and has_control(cell.recipe)]
     if not chosen:
-        raise BadInput(f"--control: no value of {table.name} has one; recipes in {', '.join(families())} do.")
+        raise BadInput(f"--control: no value of {table.name} has a control; recipes in {', '.join(families())} do.")
     log.info("%s: %d of %d values have a control, of recipes in their folders", table.name, len(chosen), len(cells))
     controls = [one for cell in chosen for one in _rows(cell, measure)]
     names = {cell.row: cell.row_name for cell in controls}

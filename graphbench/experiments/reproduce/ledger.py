@@ -117,7 +117,7 @@ class Ledger:
         return None
 
     def _longest(self, cell: Cell) -> list[Record]:
-        """Return the longest unaltered trainings of a cell, with all seeds; RESULTS.md has every record."""
+        """Return a cell's longest trainings with all seeds, unaltered ones if any; RESULTS.md has every record."""
         groups: dict[tuple[Any, ...], list[Record]] = {}
         wanted = expected(cell.recipe).data
         for one in self._by_recipe.get(cell.recipe, ()):

@@ -30,7 +30,7 @@ Scale = Literal["full", "short", "smoke"]
 SCALES: tuple[Scale, ...] = get_args(Scale)
 #: Factor by which a short training is shorter.
 SHORT = 20
-#: Options of a smoke test: two steps and a batch of the validation split. `test` only scores full splits, so not here.
+#: Options of a smoke test: two steps and a batch of the validation split. `test` is not run: it scores whole splits.
 _SMOKE = (
     "--trainer.max_epochs=1",
     "--trainer.limit_train_batches=2",

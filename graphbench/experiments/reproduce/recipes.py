@@ -73,7 +73,7 @@ def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def flat(content: Mapping[str, Any], name: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield options by their dotted names without `init_args`, and classes under the name of their slot.
+    """Yield options by their dotted names without `init_args`, and a class under the name of its option.
 
     Examples:
         >>> list(flat({"data": {"class_path": "a.NCI", "init_args": {"seed": 1}}}))

@@ -229,7 +229,7 @@ def data_of(table: Table) -> dict[str, str]:
 
 
 def summary(table: Table) -> dict[str, Any]:
-    """Summarize a table: how many values are obtained in each way, and how many are trained without a network."""
+    """Summarize a table: how many values are obtained in each way, and how many can be trained offline."""
     ways = Counter(cell.way for cell in table.cells)
     trained = [cell for cell in table.cells if cell.way == "recipe"]
     return {

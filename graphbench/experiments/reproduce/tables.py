@@ -190,7 +190,7 @@ class _Levels:
             for way in WAYS:
                 if level.get(way) not in (None, False):
                     return way, str(level[way])
-        raise BadInput(f"{self.where} does not say how to obtain its value: one of {', '.join(WAYS)}.")
+        raise BadInput(f"{self.where} does not say how to obtain its value: give one of {', '.join(WAYS)}.")
 
 
 def _cell(table: Mapping[str, Any], key: str, column: Column, content: Any, where: str) -> Cell:

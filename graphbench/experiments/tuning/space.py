@@ -139,7 +139,7 @@ def _entry(place: str, entry: object) -> Choice | Range:
 
 def _choice(place: str, entry: Mapping[str, Any]) -> Choice:
     if len(entry) > 1:
-        raise BadInput(f"{place}: values excludes {' and '.join(k for k in entry if k != 'values')}.")
+        raise BadInput(f"{place}: values and {', '.join(k for k in entry if k != 'values')} exclude each other.")
     values = entry["values"]
     if not isinstance(values, list) or not values:
         raise BadInput(f"{place}: values is {values!r}; expected a list such as [16, 32].")

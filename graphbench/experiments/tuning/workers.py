@@ -32,7 +32,7 @@ def this_machine() -> str:
 
 
 class Worker:
-    """One of the processes of a study: the one that creates the object; with a file in the folder of all of them."""
+    """A process of a study, the one that creates the object, with a file in the folder that all of them share."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)

@@ -75,8 +75,8 @@ def attribute(
         node: for a task about nodes: the node whose prediction is explained.
 
     Raises:
-        BadInput: the model reads no features with a graphbench encoder, its task is about other things, the training
-            means of its features are unknown, or the graph is too large for Myerson values.
+        BadInput: the model reads no features with a graphbench encoder, its task is not about graphs or nodes, the
+            training means of its features are unknown, or the graph is too large for Myerson values.
         MissingExtra: integrated gradients need captum, which is not installed.
 
     Examples:

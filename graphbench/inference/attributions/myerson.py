@@ -5,8 +5,8 @@ worth v(C) = F(h with the vectors of all other nodes at the reference) - F(h'); 
 ends are in C. Nodes act together only if edges connect them, so a coalition S is worth the sum over its connected
 parts, v^g(S) = sum_C v(C), and the Myerson value is the Shapley value of v^g.
 
-In a random order of all nodes, the connected set C with neighbours B is a component of the nodes so far from its last
-member to the first of B. So a member gains its worth, and a neighbour loses it, with the probabilities
+Nodes arrive in a random order. The connected set C with neighbours B is a component of the arrived nodes after its last
+member and before the first of B arrives. So a member gains its worth, and a neighbour loses it, with the probabilities
 
     (|C| - 1)! |B|! / (|C| + |B|)!     and     |C|! (|B| - 1)! / (|C| + |B|)!,
 
@@ -52,7 +52,7 @@ class MyersonValues:
 def myerson(question: Question, samples: int) -> MyersonValues:
     """Compute Myerson values of the nodes of one graph.
 
-    If there are more connected sets than `samples` random orders would need, use that many random orders, at least 2.
+    Use `samples` random orders, at least 2, if there are more connected sets than coalitions in these orders.
     """
     if question.num_nodes > _LARGEST:
         raise BadInput(

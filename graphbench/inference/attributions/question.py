@@ -22,7 +22,7 @@ _ROWS, _COPIES = 8192, 128
 def explained(module: BenchmarkModule, batch: GraphBatch, node: int | None = None) -> Tensor:
     """Return the values to attribute `[num_graphs, C]`: regressions in the unit of their targets, else logits.
 
-    If nodes are predicted, the batch has copies of one graph, and `node` is its number in each copy.
+    If nodes are predicted, the batch has copies of one graph, and `node` is the number of the node in each copy.
     """
     output = module(batch).float()
     if isinstance(module.task, Regression):
@@ -41,8 +41,8 @@ class Question:
         node: for a task about nodes: the node whose prediction is explained.
 
     Raises:
-        BadInput: the model reads no features with a graphbench encoder, its task is about other things, or a mean is
-            unknown.
+        BadInput: the model reads no features with a graphbench encoder, its task is not about graphs or nodes, or a
+            mean is unknown.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Question:
     ) -> None:
         _check_task(module, node)
         self.module, self.copies, self.node = module.eval(), copies, node
-        #: Only the graph.
+        #: A batch of only this graph.
         self.graph = copies(1)
         if node is not None:
             check_range("--node", node, at_least=0, below=self.num_nodes, whole=True)

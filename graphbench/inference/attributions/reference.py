@@ -17,7 +17,7 @@ from graphbench.inference import TrainingFacts
 
 
 def reference_of(call: EncoderCall, facts: TrainingFacts) -> Tensor:
-    """Encode the mean training features `[rows, dim]`; columns of encodings stay the graph's own.
+    """Encode the mean training features `[rows, dim]`; columns of encodings keep the graph's values.
 
     Encoders add up a vector for each categorical column and a linear map of the dense ones, so the vector of mean
     features is the mean of the vectors over all rows of the training part.
@@ -39,7 +39,7 @@ def _mean_rows(value: Tensor | None, name: str | None, facts: TrainingFacts) -> 
     if value is None or name is None:
         return None
     if name not in facts.shares and name not in facts.means:
-        raise BadInput(f"There is no training mean of {name} to measure attributions from: each batch creates it.")
+        raise BadInput(f"There is no training mean of {name} to measure attributions from: batches compute it.")
     if name in facts.shares:
         return torch.zeros_like(value)
     mean = torch.tensor(facts.means[name], dtype=value.dtype, device=value.device).expand(len(value), -1)

@@ -97,7 +97,7 @@ def target_column(predictor: Predictor, name: str | None) -> int | None:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What to explain in every row, and how.
+    """Choice of the prediction to explain in every row and of the method that explains it.
 
     Args:
         facts: the means of the training part, the reference for attributions.
@@ -133,7 +133,7 @@ def explain_row(predictor: Predictor, row: ChosenRow, wanted: Wanted) -> Attribu
         )  # fmt: skip
     if attribution.orders and attribution.errors is not None:
         log.info(
-            "Row %d: means over %d random orders, with standard errors of at most %.2g; --samples sets more.",
+            "Row %d: means over %d random orders, with standard errors of at most %.2g; a larger --samples uses more.",
             row.number, attribution.orders, float(attribution.errors.max()),
         )  # fmt: skip
     return attribution

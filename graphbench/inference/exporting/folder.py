@@ -59,13 +59,13 @@ def export_folder(
         `output`.
 
     Raises:
-        BadInput: `output` is not empty, or the model stores something that safetensors cannot.
+        BadInput: `output` is a file or not empty, or the model stores something that safetensors cannot.
         CorruptData: checkpoint or configuration cannot be read.
         GraphbenchError: the folder cannot be written.
     """
     check_free(output)
     state = load_checkpoint(checkpoint)["state_dict"]
-    files = {WEIGHTS: "the weights", CONFIG: "the configuration of the training; without places on its machine"}
+    files = {WEIGHTS: "the weights", CONFIG: "the configuration of the training, without paths of its machine"}
     files |= {name: words for name, words in _COPIED.items() if (run.path / name).is_file()}
     files |= {name: words for name, (_, words) in (further or {}).items()}
     card = model_card(module, data, run, files, licence)
@@ -87,7 +87,7 @@ def export_folder(
 
 
 def check_free(output: Path) -> None:
-    """Refuse a path that is not free."""
+    """Refuse a file, and a folder that is not empty."""
     if output.is_file():
         raise BadInput(f"--output {output}: this is a file; name a folder, which is created if missing.")
     if output.is_dir() and any(output.iterdir()):

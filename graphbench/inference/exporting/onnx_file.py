@@ -48,7 +48,7 @@ def onnx_files(module: BenchmarkModule, data: Benchmark) -> dict[str, tuple[byte
 
 
 def export_onnx(module: BenchmarkModule, data: Benchmark) -> tuple[bytes, dict[str, Any]]:
-    """Export the model to an ONNX file, and compare both in onnxruntime on graphs of other sizes.
+    """Export the model to an ONNX file, and compare it in onnxruntime with the model on graphs of other sizes.
 
     Also return a description of its inputs, see `described_inputs`. The module is in evaluation mode afterwards; its
     benchmark need not be open.

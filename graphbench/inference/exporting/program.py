@@ -76,8 +76,8 @@ class Fields:
 class PlainTensors(nn.Module):
     """A model that accepts the tensors of a batch: `forward({"x": ..., "edge_index": ..., "batch": ..., "ptr": ...})`.
 
-    A program must not have sizes of 0 or 1, which PyTorch treats as special cases. To avoid them for one graph, or one
-    node, an empty graph is added to the batch and every graph is padded with a node: neither changes an answer.
+    A program must not have sizes of 0 or 1, which PyTorch treats as special cases. To avoid them for one graph, or a
+    graph of one node, an empty graph joins the batch and every graph is padded with a node: neither changes an answer.
     """
 
     def __init__(self, module: BenchmarkModule, fields: Fields) -> None:
@@ -258,7 +258,7 @@ _WORDS = {
     "edge_attr": "categorical features of each edge",
     "edge_dense": "real features of each edge",
     "pos": "coordinates of each node",
-    GRAPH_DENSE: "numbers beside each graph, not scaled",
+    GRAPH_DENSE: "numbers of each graph, not scaled",
 }
 
 

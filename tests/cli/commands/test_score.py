@@ -192,7 +192,7 @@ def test_scores_stand_beside_what_the_configuration_expects(finished_run, capsys
     assert f"test/MAE {score:.4f}, expected 9.5000 ± 1.5000: {stored['verdict']}." in out
     row = next(line for line in out.splitlines() if line.startswith("│ expected"))
     assert [cell.strip() for cell in row.split("│")[2:-1]] == ["-", "-", "9.5000 ± 1.5000", "-", "-"]
-    assert "Beside what the configuration expects" in (finished_run / "report.html").read_text()
+    assert "Compared with what the configuration expects" in (finished_run / "report.html").read_text()
     options = [*expected, "--expected.epochs", "200", "--expected.data", "published"]
     assert main(["test", "--run", str(finished_run), *options]) == 0
     assert "not comparable: 3 of 200 epochs; local data where published ones are expected." in capsys.readouterr().out

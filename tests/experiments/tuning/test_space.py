@@ -55,7 +55,7 @@ def test_optuna_samples_what_the_space_says(tmp_path):
         ("a: {values: 3}", "a: values is 3; expected a list"),
         ("a: {values: []}", "a: values is []; expected a list"),
         ("a: {values: [1, 1]}", "expected every value once"),
-        ("a: {values: [1], log: true}", "a: values excludes log"),
+        ("a: {values: [1], log: true}", "a: values and log exclude each other"),
         ("a: {low: 2, high: 1}", "a: low is 2 and high 1; low must be below high"),
         ("a: {low: x, high: 1}", "a: low is 'x'; expected a number"),
         ("a: {low: .nan, high: 1}", "a: low is nan; expected a number"),
