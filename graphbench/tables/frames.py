@@ -152,7 +152,8 @@ def _chunks(table: Table, rows: int) -> Iterator[pd.DataFrame]:
         frame = part.frame[list(names)].rename(columns=names).set_axis(part.numbers)
         for place, (reason, detail) in part.problems.items():
             if reason != BLANK:
-                raise BadInput(f"{table.source}, {table.unit} {part.numbers[place]}: {reason} ({detail}).")
+                reason += f" ({detail})" if detail else ""
+                raise BadInput(f"{table.source}, {table.unit} {part.numbers[place]}: {reason}.")
         yield frame.drop(index=[part.numbers[place] for place in part.problems]) if part.problems else frame
 
 
