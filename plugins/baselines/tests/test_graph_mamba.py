@@ -156,6 +156,14 @@ def test_a_block_agrees_with_its_equations_position_by_position(block):
     torch.testing.assert_close(block(x), expected, atol=1e-10, rtol=1e-10)
 
 
+@pytest.mark.parametrize("length", [1, 2, 3, 4, 9])
+def test_programs_compute_the_convolution_of_the_block(block, length, monkeypatch):
+    x = numbers(2, length, 20)
+    expected = block(x)
+    monkeypatch.setattr(mamba, "in_program", lambda: True)
+    torch.testing.assert_close(block(x), expected, atol=1e-12, rtol=1e-12)
+
+
 def test_what_comes_later_changes_nothing(block):
     x = numbers(1, 9, 20)
     changed = x.clone()

@@ -210,12 +210,36 @@ class MambaBlock(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Return new positions `[B, L, dim]`, without residual or norm."""
         u, z = self.in_proj(x).chunk(2, dim=-1)
-        u = F.silu(self.conv1d(u.transpose(1, 2))[..., : x.shape[1]]).transpose(1, 2)
+        if in_program():  # where the gradient of `F.conv1d` is for one length only
+            u = causal_convolution(u, self.conv1d.weight.squeeze(1).to(u.dtype), self.conv1d.bias.to(u.dtype))
+        else:  # in fewer operations
+            u = self.conv1d(u.transpose(1, 2))[..., : x.shape[1]].transpose(1, 2)
+        u = F.silu(u)
         step, b, c = self.x_proj(u).split([self.rank, self.state_dim, self.state_dim], dim=-1)
         delta = F.softplus(self.dt_proj(step))
         y = selective_scan(u, delta, -self.A_log.exp(), b, c, self.D)
         out: Tensor = self.out_proj(y.to(x.dtype) * F.silu(z).to(x.dtype))
         return out
+
+
+def causal_convolution(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """Convolve each channel with its filter: `y_l = bias + sum_k weight_k x_(l - K + 1 + k)`, zero before the start.
+
+    Args:
+        x: `[B, L, D]`.
+        weight: filters `[D, K]`.
+        bias: `[D]`.
+
+    Examples:
+        >>> causal_convolution(torch.ones(1, 4, 1), torch.ones(1, 3), torch.zeros(1)).flatten()
+        tensor([1., 2., 3., 3.])
+    """
+    length, width = x.shape[1], weight.shape[1]
+    y = bias + weight[:, -1] * x
+    for lag in range(1, width):
+        shift = min(lag, length)
+        y = y + F.pad(weight[:, width - 1 - lag] * x[:, : length - shift], (0, 0, shift, 0))
+    return y
 
 
 def selective_scan(u: Tensor, delta: Tensor, a: Tensor, b: Tensor, c: Tensor, d: Tensor) -> Tensor:
@@ -249,12 +273,8 @@ def selective_scan(u: Tensor, delta: Tensor, a: Tensor, b: Tensor, c: Tensor, d:
         u, delta, b, c = (part.transpose(1, 2).contiguous() for part in (u, delta, b, c))
         return kernel(u, delta, a, b, c, d).transpose(1, 2)
     # Only A is discretised by the zero-order hold of Mamba's equation 4; B becomes delta B, as in the authors' code.
-    # Concatenate the positions of all sequences: next to a convolution, torch.compile fails for four dimensions.
-    step, drive, b, c = (part.flatten(0, 1) for part in (delta, delta * u, b, c))
-    decay, inputs = (step.unsqueeze(-1) * a).exp(), drive.unsqueeze(-1) * b.unsqueeze(1)  # [B L, D, S]
-    sequences = (*delta.shape[:2], a.numel())
-    state = linear_recurrence(decay.view(sequences), inputs.view(sequences)).view_as(decay)
-    return (state @ c.unsqueeze(-1)).view_as(delta) + d * u
+    decay, inputs = (delta.unsqueeze(-1) * a).exp(), (delta * u).unsqueeze(-1) * b.unsqueeze(2)  # [B, L, D, S]
+    return (linear_recurrence(decay, inputs) @ c.unsqueeze(-1)).squeeze(-1) + d * u
 
 
 def linear_recurrence(decay: Tensor, inputs: Tensor) -> Tensor:
