@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+from inspect import signature
 from pathlib import Path
 
 import pytest
+
+from graphbench import registry
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -52,6 +55,22 @@ def test_links_lead_somewhere_from_the_index_too(page):
     assert [link for link in links if not link.startswith("https://")] == []
     ours = [match[1] for link in links if (match := re.match(REPOSITORY, link))]
     assert [path for path in ours if not (ROOT / path).exists()] == []
+
+
+@pytest.mark.parametrize("page", sorted(ROOT.glob("plugins/*/README.md")), ids=lambda page: page.parent.name)
+def test_defaults_in_tables_of_options_are_those_of_the_classes(page):
+    """Numbers, names, true and false; words such as "the benchmark's" are left to the reader."""
+    tables = r"^\| option of `(\w+)` \|.*\n\|[-|]+\n((?:\|.*\n)+)"
+    for owner, body in re.findall(tables, page.read_text(encoding="utf-8"), re.MULTILINE):
+        for first, *_, last in rows(body):
+            names, _, other = first.partition(" of ")
+            options = signature(registry.load("architectures", other.strip("`") or owner)).parameters
+            for option, shown in zip(re.findall(r"`(\w+)`", names), last.split(", "), strict=False):
+                default = options[option].default
+                if re.fullmatch(r"[\w.+-]+", shown):
+                    number = str(float(shown)) if re.fullmatch(r"[\d.e-]+", shown) else ""
+                    stands = {"null", "none"} if default is None else {str(default), str(default).lower()}
+                    assert {shown, number} & stands, (owner, option, shown, default)
 
 
 @pytest.mark.parametrize(("benchmark", "column"), [("ZINC", 1), ("PATTERN", 2)])

@@ -221,6 +221,23 @@ def test_variants_are_overlays_of_the_same_folder(name):
         assert facts(SHIPPED[f"{folder}/overlays/{variant}"]).expected.variant == variant
 
 
+@pytest.mark.parametrize("plugin", PLUGINS, ids=lambda folder: folder.name)
+def test_rows_on_the_page_of_a_plug_in_have_the_expected_counts_and_scores(plugin):
+    """Rows that begin with the name of one recipe, or of a recipe and an overlay; scores as fractions or in %."""
+    for row in re.findall(r"^\| `[^`|]+` \|.*", (plugin / "README.md").read_text(encoding="utf-8"), re.MULTILINE):
+        name, _, overlay = row.split("`")[1].partition(" + overlays/")
+        one = SHIPPED.get(f"{plugin.name}/{name}") or SHIPPED.get(name)
+        if one is None or facts(one).kind != "recipe":
+            continue
+        expected = facts(one).expected.variants[overlay] if overlay else facts(one).expected
+        assert expected.parameters is None or f"{expected.parameters:,}" in row
+        for number in (number for number in (expected.value, expected.sd) if number is not None):
+            digits = len(f"{float(number)}".partition(".")[2])
+            shown = [f"{number:.{more}f}" for more in range(digits, 6)]
+            shown += [f"{100 * number:.{more}f}" for more in range(max(1, digits - 2), 6)]
+            assert any(text in row for text in shown), row
+
+
 @pytest.mark.parametrize("name", [name for name, one in SHIPPED.items() if facts(one).expected.value is not None])
 def test_a_published_score_asks_for_the_published_data(name):
     """PATTERN, CLUSTER and TSP are generated unless a recipe says otherwise."""

@@ -29,7 +29,7 @@ _CHUNK_WEIGHTS = 2**22
 def sigmoid_attention(q: Tensor, k: Tensor, v: Tensor, layout: DenseLayout, chunk_weights: int | None = None) -> Tensor:
     """Compute `out_i = sum_j s(q_i . k_j) v_j / sum_j s(q_i . k_j)`, s logistic: quadratic time, linear memory.
 
-    Queries are processed in chunks with few weights over all keys; the backward pass recomputes the weights.
+    Queries are processed in chunks with few weights over all keys; the backward pass recomputes those of two or more.
 
     Args:
         q: queries `[T, H, d]`.

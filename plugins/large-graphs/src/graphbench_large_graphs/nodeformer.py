@@ -190,7 +190,7 @@ class GumbelAttention(Traced):
 
 
 class NodeFormer(Architecture):
-    """NodeFormer (Wu et al., NeurIPS 2022); defaults are for the published runs on Cora.
+    """NodeFormer (Wu et al., NeurIPS 2022); defaults are for Cora, with Pubmed's `bias_order`.
 
     `x0 = Drop(ELU(Norm(encode)))`, then `Drop(act(Norm(x + attention(x))))` per layer, see `GumbelAttention`. The
     network does not include the paper's second loss, which regularises attention using the input's edges.

@@ -72,7 +72,7 @@ class TunedGNN(Architecture):
     """GCN, GAT or GraphSAGE as re-tuned by Luo et al. (NeurIPS 2024); defaults are for GCN on roman-empire.
 
     All layers, including GraphSAGE, use self-loops, as in the authors' runs. `graphbench-baselines` has GCN, GAT and
-    GraphSAGE with plain residuals, and in `GNNPlus` those re-tuned for whole graphs, with feed-forward networks.
+    GraphSAGE with plain residuals, and in `GNNPlus` layers re-tuned for whole graphs, with feed-forward networks.
 
     Time and memory: `B L (N d^2 + (N + E) (d + H))`, `B L (N + E) (d + H)`.
 

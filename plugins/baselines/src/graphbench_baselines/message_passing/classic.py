@@ -146,7 +146,7 @@ class GraphSAGE(MessagePassingNetwork):
 
 
 class GAT(MessagePassingNetwork):
-    """Graph attention network (Velickovic et al. 2018), heads concatenated in every layer, with ELU and self-loops.
+    """Graph attention network (Velickovic et al. 2018): concatenated heads, ELU, by default self-loops in every layer.
 
     The layer is `x + ELU(Norm(conv(Drop(x))))`, and the convolution also drops attention weights. It has no bias: the
     norm that follows would cancel it. The published runs of "Benchmarking Graph Neural Networks" omit self-loops and
