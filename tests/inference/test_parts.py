@@ -91,12 +91,12 @@ def test_shares_in_any_order_write_the_same_parts(whole, tmp_path, count):
     shares = [f"{number + 1}/{count}" for number in range(count)]
     random.Random(count).shuffle(shares)
     for number, share in enumerate(shares, 1):
-        (done, total, counts), rows = fill(tmp_path / "shared", SIZES, share, resume=False)
+        (done, total, counts), rows = fill(tmp_path / "new" / "shared", SIZES, share, resume=False)
         answered.update(rows)
         assert total == 5
         assert (done == 5) == (number == len(shares) or counts.rows == 67)
     assert answered == Counter(range(sum(SIZES)))
-    assert contents(tmp_path / "shared") == whole
+    assert contents(tmp_path / "new" / "shared") == whole
     assert (counts.rows, counts.without) == (67, 13)
 
 

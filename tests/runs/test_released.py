@@ -60,8 +60,10 @@ def test_the_last_epoch_of_an_archive_counts(tmp_path):
     with zipfile.ZipFile(tmp_path / "all.zip", "w") as archive:
         for epoch in (9, 149, 50):
             archive.write(write(tmp_path / "one.ckpt", epoch=epoch), f"run/0/ckpt/{epoch}.ckpt")
+        archive.write(write(tmp_path / "one.ckpt", epoch=50), "run/best.ckpt")
         archive.writestr("run/config.yaml", "a: 1")
     assert read_released(tmp_path / "all.zip", "*/ckpt/*.ckpt")["epoch"] == 149
+    assert read_released(tmp_path / "all.zip", "run/best*")["epoch"] == 50
     assert read_released(tmp_path / "one.ckpt", "*/ckpt/*.ckpt")["epoch"] == 50  # it was unpacked by hand
 
 

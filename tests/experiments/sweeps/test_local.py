@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from graphbench.errors import CorruptData
-from graphbench.experiments import CommandFailed, Training
+from graphbench.experiments import CommandFailed, TrainedElsewhere, Training
 from graphbench.experiments.launchers.units import note_begin
 from graphbench.experiments.status import _of_run
 from graphbench.experiments.sweeps import local
@@ -118,6 +118,18 @@ def test_results_that_cannot_be_read_stop_no_other(pretended, tmp_path, monkeypa
         local, "train", lambda *_, **__: (_ for _ in ()).throw(CorruptData("results.json cannot be read"))
     )
     assert {failure.reason for failure in local.run_all(TRAININGS[:2], tmp_path)} == {"results.json cannot be read"}
+
+
+def test_what_another_call_has_finished_meanwhile_is_no_failure(pretended, tmp_path, monkeypatch):
+    commands = pretended()
+
+    def trained_elsewhere(folder, *_, **__):
+        for command in ("fit", "test"):
+            commands(command, str(folder))
+        raise TrainedElsewhere("process 1")
+
+    monkeypatch.setattr(local, "train", trained_elsewhere)
+    assert local.run_all(TRAININGS[:1], tmp_path) == []
 
 
 def test_as_many_run_at_a_time_as_asked_for_each_on_its_device(pretended, tmp_path, monkeypatch):
