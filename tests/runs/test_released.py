@@ -29,6 +29,8 @@ def test_tensors_are_read_beside_options_of_a_training_program(tmp_path):
     assert all(torch.equal(content["model"][name], value) for name, value in STATE.items())
     assert not hasattr(content["args"], "lr")
     assert not isinstance(content["rate"], Fraction)
+    torch.save({"model": STATE}, tmp_path / "old.pt", _use_new_zipfile_serialization=False)  # as torch 1.5 did
+    assert torch.equal(read_released(tmp_path / "old.pt")["model"]["weight"], STATE["weight"])
 
 
 def touch(path):
