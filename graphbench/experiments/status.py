@@ -261,13 +261,13 @@ def _of_study(folder: Path) -> list[UnitStatus]:
     """Return the trials of a study; its journal states how they ended."""
     ended = _ended_trials(folder / JOURNAL)
     numbers = {int(path.parent.name) for path in folder.glob("trials/[0-9]*/config.yaml")}
+    # A trial that has just begun has no configuration yet, although a later one may.
+    planned = range(read_notes(folder / PLAN).get("trials", 0))
     units = []
-    for number in sorted(numbers | ended.keys()):
+    for number in sorted({*numbers, *ended, *planned}):
         unit = _of_run(folder / "trials" / str(number), str(number), None, end="val")
         state, note = ended.get(number, (unit.state, unit.note))
         units.append(replace(unit, state=state, note=note or unit.note))
-    trials = read_notes(folder / PLAN).get("trials", 0)
-    units += [UnitStatus(str(number), "waiting") for number in range(len(units), trials)]
     # Launched workers are not units, but without a running one the trials wait forever.
     for record in sorted(folder.glob("logs/worker-*.json")):
         if (code := read_notes(record).get("code")) not in (None, 0, *STOPPED):

@@ -188,8 +188,8 @@ def parse_rival(text: str) -> tuple[str, list[str]]:
     """Return label and options of a rival.
 
     Examples:
-        >>> parse_rival("GT --model.architecture.full=true")
-        ('GT (full=true)', ['--model.architecture=GT', '--model.architecture.full=true'])
+        >>> parse_rival("GT --model.architecture.dropout=0.5")
+        ('GT (dropout=0.5)', ['--model.architecture=GT', '--model.architecture.dropout=0.5'])
     """
     name, *words = shlex.split(text) or [""]
     if name not in registry.architectures() or not all(re.match(r"--model\..+=", word) for word in words):
@@ -197,7 +197,7 @@ def parse_rival(text: str) -> tuple[str, list[str]]:
             f"--rivals {text!r}: expected the name of an architecture (`graphbench list architectures`), and "
             "its options with their values: 'GT --model.architecture.full=true'."
         )
-    options = ", ".join(word.rpartition(".")[2] for word in words)
+    options = ", ".join(re.sub(r"^[^=]*\.", "", word) for word in words)
     return f"{name} ({options})" if options else name, [f"--model.architecture={name}", *words]
 
 

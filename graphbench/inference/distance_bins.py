@@ -49,10 +49,15 @@ def bin_edges(distances: np.ndarray, coverage: Fraction) -> tuple[float, ...]:
     fewest = max(_MIN_ROWS, 2 * math.ceil(coverage / (1 - coverage)))
     bins = min(_MAX_BINS, len(distances) // fewest)
     ordered = np.sort(distances)
-    edges = sorted({float(ordered[number * len(ordered) // bins - 1]) for number in range(1, bins)})
-    # Many equal distances leave few beyond them; those join the previous bin.
-    while edges and (distances > edges[-1]).sum() < fewest:
-        edges.pop()
+    edges: list[float] = []
+    below = 0  # rows up to the last edge
+    for number in range(1, bins):
+        edge = float(ordered[number * len(ordered) // bins - 1])
+        up_to = int(np.searchsorted(ordered, edge, side="right"))
+        # Many equal distances leave few before the next edge, or beyond it; those join a neighbouring bin.
+        if min(up_to - below, len(ordered) - up_to) >= fewest:
+            edges.append(edge)
+            below = up_to
     if not edges:
         raise BadInput(
             f"--interval-by distance: bins of distances need {fewest} validation rows each for a coverage of "

@@ -33,8 +33,9 @@ from graphbench.training.quiet import silenced
 _PLACES = ("root", "store")
 #: Options of the trainer that a step depends on.
 _OF_STEP = ("precision", "gradient_clip_val", "gradient_clip_algorithm", "accumulate_grad_batches")
-#: Largest relative difference of scores that the order of summation and decimals in a CSV file explain.
-_ROUNDING = 1e-4
+#: Largest relative difference of scores that the order of summation and decimals in a CSV file explain, and largest
+#: difference near zero, well below the errors of targets in small units.
+_ROUNDING, _NEAR_ZERO = 1e-4, 1e-6
 
 
 @dataclass(frozen=True)
@@ -133,10 +134,15 @@ def _predictions(
 
 
 def _is_equal(computed: float | None, claimed: Any) -> bool:
-    """Compare scores up to rounding; an undefined score is null in a file."""
+    """Compare scores up to rounding; an undefined score is null in a file.
+
+    Examples:
+        >>> _is_equal(0.50001, 0.5), _is_equal(9e-5, 2e-5), _is_equal(None, None)
+        (True, False, True)
+    """
     if computed is None or not isinstance(claimed, int | float):
         return computed is None and claimed is None
-    return math.isclose(computed, claimed, rel_tol=_ROUNDING, abs_tol=_ROUNDING)
+    return math.isclose(computed, claimed, rel_tol=_ROUNDING, abs_tol=_NEAR_ZERO)
 
 
 def _read(path: Path, module: BenchmarkModule, data: Benchmark, split: str) -> tuple[Tensor, Tensor]:

@@ -26,7 +26,7 @@ def starting_weights() -> dict[str, tuple[ConfigEntry, ...]]:
     by_name: dict[str, tuple[ConfigEntry, ...]] = {}
     for entry in entry_points.weight_entries():
         by_name[entry.prefix] = (*by_name.get(entry.prefix, ()), entry)
-    return dict(sorted(by_name.items()))
+    return by_name
 
 
 def find_weights(name: str) -> Path:

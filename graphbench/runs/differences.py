@@ -33,6 +33,7 @@ _PASSIVE_CALLBACKS = re.compile(
     r"|LearningRateMonitor|DeviceStatsMonitor|Timer|ModelSummary|RichModelSummary|OnExceptionCheckpoint|\w*ProgressBar)"
     r"(\..*)?"
 )
+_CLASS_PATH = re.compile(r"(?:[^\W\d]\w*\.)+[A-Z]\w*[a-z]\w*")
 _LENGTH = re.compile(r"trainer\.(max|min)_(epochs|steps)|trainer\.max_time")
 #: Mappings with user-defined keys, so that a key in only one configuration counts.
 _FREE = (".lr_scales", ".learning_rates", ".dict_kwargs")
@@ -145,13 +146,12 @@ def _are_classes(value: Any) -> bool:
     """Return whether a value is a list of classes, which may be empty or None."""
     if value is None:
         return True
-    return isinstance(value, (list, tuple)) and all(
-        _class_of(item) or (_is_path(item) and item.rpartition(".")[2][0].isupper()) for item in value
-    )
+    return isinstance(value, (list, tuple)) and all(_class_of(item) or _is_path(item) for item in value)
 
 
 def _is_path(item: Any) -> bool:
-    return isinstance(item, str) and "." in item and all(part.isidentifier() for part in item.split("."))
+    """Return whether a text is the path of a class, unlike that of a file, such as `mine.csv` or `MINE.CSV`."""
+    return isinstance(item, str) and _CLASS_PATH.fullmatch(item) is not None
 
 
 def _class_of(value: Any) -> str | None:

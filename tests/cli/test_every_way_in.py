@@ -13,6 +13,8 @@ from command_line import SMALL_MODEL, graphbench
 import graphbench as package
 from graphbench.cli import main
 from graphbench.errors import BadInput
+from graphbench.registry.importing import import_object, limited_to
+from graphbench.runs.trust import Policy
 
 
 @pytest.fixture(scope="module")
@@ -276,3 +278,12 @@ def test_in_a_process_of_its_own(base, place):
     run = sent(base, place, dotted_inside)
     assert "--trust" in graphbench("params", "--run", run, check=False).stderr
     assert not (place / "canary").exists()
+
+
+def test_an_admitted_module_admits_what_is_defined_in_admitted_ones(tmp_path):
+    with limited_to(Policy(tmp_path / "config.yaml")):
+        for module, name in (("torchmetrics", "MeanSquaredError"), ("torchmetrics.functional", "mean_squared_error")):
+            assert callable(import_object(module, name))
+        for name in ("os", "os.system", "partial", "sys"):
+            with pytest.raises(BadInput, match=r"config\.yaml names"):
+                import_object("torchmetrics.utilities.checks", name)

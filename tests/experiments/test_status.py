@@ -153,6 +153,9 @@ def test_shares_of_a_prediction(tmp_path):
     assert units["3/4"].lines == ("no such column",)
     note_begin(tmp_path / ROOM / "share-4-of-4.json")
     assert states(tmp_path)["4/4"] == "running", "in a job of its own, which has not opened the folder"
+    (tmp_path / ".share-4-of-4.json").unlink()
+    note_end(tmp_path / ROOM / "share-4-of-4.json", 128 + 15)
+    assert states(tmp_path)["4/4"] == "stopped", "before it opened the folder"
 
 
 def test_a_study_in_a_database_shows_what_its_trials_left(tmp_path):
@@ -219,3 +222,5 @@ def test_a_worker_that_failed_is_shown_beside_trials_that_nobody_runs(tmp_path):
     (tmp_path / "logs" / "worker-0.log").write_text("no module named optuna\n")
     assert states(tmp_path) == {"0": "waiting", "1": "waiting", "worker-0": "failed"}
     assert read_status(tmp_path)[-1].lines == ("no module named optuna",)
+    run(tmp_path / "trials" / "1")
+    assert [*states(tmp_path).items()][:2] == [("0", "waiting"), ("1", "stopped")], "the first is still starting"

@@ -9,7 +9,7 @@ import pytest
 import torch
 from scipy.optimize import minimize_scalar
 from torch.nn import functional as F
-from torchmetrics.classification import MulticlassCalibrationError
+from torchmetrics.classification import BinaryCalibrationError, MulticlassCalibrationError
 
 from graphbench.contracts import GraphBatch
 from graphbench.errors import BadInput
@@ -103,6 +103,9 @@ def test_labels_share_a_temperature_and_unknown_ones_do_not_count():
     expected = most_likely(lambda t: F.binary_cross_entropy_with_logits(logits[known] / t, labels[known]))
     assert found.value == pytest.approx(expected, rel=1e-5)
     assert found.rows == int(known.sum())
+    metric, truth = BinaryCalibrationError(), labels[known].long()
+    errors = [float(metric((logits[known] / t).sigmoid(), truth)) for t in (1.0, found.value)]
+    assert found.error == pytest.approx(errors, abs=1e-6)
 
 
 @pytest.mark.parametrize("classes", [2, 4, None])

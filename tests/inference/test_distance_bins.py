@@ -73,6 +73,8 @@ def test_edges_are_quantiles_and_ties_stay_together():
     assert bin_edges(np.arange(400)[::-1] / 400, NINE) == tuple((np.array([100, 200, 300]) - 1) / 400)
     tied = np.repeat([0.1, 0.2, 0.9], [20, 120, 60])
     assert bin_edges(tied, NINE) == (0.2,), "edges of the bins with 50, 100 and 150 rows are one and the same"
+    between = np.concatenate([np.zeros(99), [0.2], np.linspace(0.3, 0.9, 100)])
+    assert bin_edges(between, NINE) == (0.0, between[149]), "a bin from 0 to 0.2 would have one row"
     assert bin_edges(np.arange(450) / 450, Fraction(99, 100)) == (224 / 450,), "a bin needs 198 rows"
     for distances, coverage in (
         (np.arange(99) / 99, NINE),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import shutil
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -23,6 +24,7 @@ from graphbench.cli import main
 from graphbench.encodings import RWSE
 from graphbench.errors import BadInput
 from graphbench.inference import Ensemble, Predictor
+from graphbench.inference.predictor import parts_of_split
 from graphbench.nn import RWSEEncoder
 
 SMILES = [ring + chain for chain in ("", "C", "O", "CC", "N") for ring in (f"C1{'C' * size}C1" for size in range(1, 9))]
@@ -242,6 +244,7 @@ def test_intervals_by_distance_and_spread_are_those_of_each_bin(place, tmp_path,
     """By hand from the predictions and the fingerprints of RDKit: 24 validation rows in two bins."""
     monkeypatch.setattr("graphbench.inference.distance_bins._MIN_ROWS", 8)
     monkeypatch.setattr("graphbench.inference.distance_bins._MAX_BINS", 2)
+    monkeypatch.setattr("graphbench.inference.ensemble.parts_of_split", partial(parts_of_split, size=7))
     runs, frames = [place("a", 0), place("b", 1)], {}
     for split in ("train", "val", "test"):
         output = ["--split", split, "--output", str(tmp_path / f"{split}.csv")]

@@ -40,7 +40,7 @@ def test_answers_are_those_of_the_command(fitted, own_file, tmp_path, task):
         assert found["prediction_hot"].tolist() == (expected["probability_hot"] >= 0.5).astype(int).tolist()
 
 
-def test_a_run_and_its_checkpoint_answer_alike_and_draw_no_random_numbers(fitted):
+def test_a_run_and_its_checkpoint_answer_alike_and_draw_no_random_numbers(fitted, tmp_path):
     run = fitted("regression")
     torch.manual_seed(1)
     state = torch.get_rng_state()
@@ -52,6 +52,11 @@ def test_a_run_and_its_checkpoint_answer_alike_and_draw_no_random_numbers(fitted
     assert one["problem"].tolist() == ["", "", "there is no molecule (None)"]
     assert pd.isna(one["prediction_value"][2])
     assert abs(one["prediction_value"][0] - 105) < 30, "not in real units"
+    assert one["prediction_value"].dtype == "float32"
+    double = shutil.copytree(run, tmp_path / "double")
+    text = (run / "config.yaml").read_text()
+    (double / "config.yaml").write_text(text.replace("  precision: null\n", "  precision: 64-true\n"))
+    assert graphbench.load(double, accelerator="cpu").predict("CCO")["prediction_value"].dtype == "float64"
 
 
 @pytest.mark.parametrize("run", [3, None, ["runs/mine"]])

@@ -64,13 +64,13 @@ def test_a_carriage_return_in_a_cell_starts_no_row(tmp_path):
     """Python's csv module and pandas read what was written."""
     frames = [
         pd.DataFrame({"smiles": ["C\rC", 'O"\r\n'], "x": [1.5, None]}),
-        pd.DataFrame({"smiles": ["N", None], "x": [2.5, 3.0]}),
+        pd.DataFrame({"smiles": ["N", None, "N\rN"], "x": [2.5, 3.0, 3.5]}),
     ]
     path = tmp_path / "out.csv"
     write_frames(frames, path, lambda frame: None)
     with path.open(newline="", encoding="utf-8") as file:
         rows = list(csv.reader(file))
-    assert rows == [["smiles", "x"], ["C\rC", "1.5"], ['O"\r\n', ""], ["N", "2.5"], ["", "3.0"]]
+    assert rows == [["smiles", "x"], ["C\rC", "1.5"], ['O"\r\n', ""], ["N", "2.5"], ["", "3.0"], ["N\rN", "3.5"]]
     pd.testing.assert_frame_equal(pd.read_csv(path), pd.concat(frames, ignore_index=True))
 
 

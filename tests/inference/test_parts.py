@@ -6,6 +6,7 @@ import contextlib
 import json
 import random
 from collections import Counter
+from dataclasses import asdict
 
 import numpy as np
 import pandas as pd
@@ -91,13 +92,14 @@ def test_shares_in_any_order_write_the_same_parts(whole, tmp_path, count):
     shares = [f"{number + 1}/{count}" for number in range(count)]
     random.Random(count).shuffle(shares)
     for number, share in enumerate(shares, 1):
-        (done, total, counts), rows = fill(tmp_path / "shared", SIZES, share, resume=False)
+        (done, total, counts), rows = fill(tmp_path / "new" / "shared", SIZES, share, resume=False)
         answered.update(rows)
         assert total == 5
         assert (done == 5) == (number == len(shares) or counts.rows == 67)
     assert answered == Counter(range(sum(SIZES)))
-    assert contents(tmp_path / "shared") == whole
-    assert (counts.rows, counts.without) == (67, 13)
+    assert contents(tmp_path / "new" / "shared") == whole
+    columns = ["problem", "outside_training"]
+    assert asdict(counts) == {"rows": 67, "without": 13, "outside": 0, "columns": columns}
 
 
 def test_any_interruption_leaves_whole_parts_and_the_rest_follows(whole, tmp_path):

@@ -53,6 +53,7 @@ def table(sizes, seed=0, high=(5, 3), edges=4):
 def test_facts_are_those_of_every_graph(monkeypatch, tmp_path):
     monkeypatch.setattr(training, "_ROWS", 4)
     seen = table([3, 8, 5], high=(3, 2), edges=3)
+    seen.columns["x_dense"][0] = torch.tensor([-1.0, 2.0])  # no other row has a smaller, or a larger one
     facts = TrainingFacts.of(seen, Described())
     assert facts.nodes == (3, 8)
     assert facts.categories["x"] == [np.unique(seen.columns["x"][:, k]).tolist() for k in range(2)]

@@ -11,7 +11,7 @@ BEFORE = {
     "seed_everything": 0,
     "data": {
         "class_path": "graphbench.benchmarks.NCI",
-        "init_args": {"root": "a", "seed": None, "fractions": [0.8, 0.2]},
+        "init_args": {"root": "a", "seed": None, "fractions": [0.8, 0.2], "source": "mine.csv"},
     },
     "model": {
         "architecture": {
@@ -59,6 +59,10 @@ def test_the_same_by_meaning(now):
             changed("data", "init_args", "fractions", to=[0.7, 0.3]),
             Difference("data.fractions", [0.8, 0.2], [0.7, 0.3]),
         ),
+        *(
+            (changed("data", "init_args", "source", to=to), Difference("data.source", "mine.csv", to))
+            for to in ("other.csv", "OTHER.CSV", ["mine.csv"])
+        ),
         (changed("model", "compile", to=True), Difference("model.compile", False, True)),
         (changed("model", "compile", to=0), Difference("model.compile", False, 0)),
         (changed("model", "lr_scales", "head", to=3.0), Difference("model.lr_scales.head", 2.0, 3.0)),
@@ -80,6 +84,7 @@ def test_another_class_is_one_difference():
     other = {"class_path": "x.GT", "init_args": {"dim": 3}}
     (found,) = differing(BEFORE, changed("model", "architecture", to=other))
     assert str(found) == "model.architecture is GT instead of GPS"
+    assert str(Difference("data.source", "mine.csv", "other.csv")) == 'data.source is "other.csv" instead of "mine.csv"'
 
 
 def test_items_of_a_list_are_found_by_class_and_their_order_counts():

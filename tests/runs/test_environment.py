@@ -63,6 +63,9 @@ def test_plug_ins_are_named_with_the_commit_of_their_own_checkout(group, editabl
     version = describe_environment()["packages"]["graphbench-mine"]
     head = subprocess.run(["git", "-C", str(checkout), "rev-parse", "HEAD"], capture_output=True, text=True).stdout
     assert version == (f"0.3 ({head[:12]})" if editable and committed else "0.3")
+    if not editable:  # from an index, of which nothing is recorded
+        (record / "direct_url.json").unlink()
+        assert describe_environment()["packages"]["graphbench-mine"] == "0.3"
     if editable and committed:
         (checkout / "net.py").write_text("changed")
         assert describe_environment()["packages"]["graphbench-mine"].endswith("-dirty)")

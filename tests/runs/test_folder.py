@@ -23,6 +23,18 @@ def test_results_are_merged_by_top_level_key(tmp_path):
     }
 
 
+def test_each_change_of_code_in_a_continued_run_is_recorded_once(tmp_path):
+    run, made = RunFolder(tmp_path), [{"started": day, "commit": day[-1], "packages": {}, "cores": 2} for day in "abb"]
+    run.note_environment(3, made[1])
+    assert not run.environment.exists(), "an earlier version recorded nothing to compare with"
+    run.environment.write_text(json.dumps(made[0]))
+    for step, now in ((3, made[0]), (5, made[1]), (7, made[2]), (9, made[0])):
+        run.note_environment(step, now)
+    stored = json.loads(run.environment.read_text())
+    assert [(part["step"], part["commit"]) for part in stored.pop("continued")] == [(5, "b"), (9, "a")]
+    assert stored == made[0]
+
+
 def test_a_folder_without_configuration_is_no_run(tmp_path):
     with pytest.raises(BadInput, match=r"no config\.yaml"):
         RunFolder.existing(tmp_path)

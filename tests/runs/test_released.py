@@ -29,6 +29,8 @@ def test_tensors_are_read_beside_options_of_a_training_program(tmp_path):
     assert all(torch.equal(content["model"][name], value) for name, value in STATE.items())
     assert not hasattr(content["args"], "lr")
     assert not isinstance(content["rate"], Fraction)
+    torch.save({"model": STATE}, tmp_path / "old.pt", _use_new_zipfile_serialization=False)  # as torch 1.5 did
+    assert torch.equal(read_released(tmp_path / "old.pt")["model"]["weight"], STATE["weight"])
 
 
 def touch(path):
@@ -60,8 +62,10 @@ def test_the_last_epoch_of_an_archive_counts(tmp_path):
     with zipfile.ZipFile(tmp_path / "all.zip", "w") as archive:
         for epoch in (9, 149, 50):
             archive.write(write(tmp_path / "one.ckpt", epoch=epoch), f"run/0/ckpt/{epoch}.ckpt")
+        archive.write(write(tmp_path / "one.ckpt", epoch=50), "run/best.ckpt")
         archive.writestr("run/config.yaml", "a: 1")
     assert read_released(tmp_path / "all.zip", "*/ckpt/*.ckpt")["epoch"] == 149
+    assert read_released(tmp_path / "all.zip", "run/best*")["epoch"] == 50
     assert read_released(tmp_path / "one.ckpt", "*/ckpt/*.ckpt")["epoch"] == 50  # it was unpacked by hand
 
 

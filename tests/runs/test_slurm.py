@@ -31,6 +31,7 @@ def _lines(path):
         ("preempted, at the begin of a grace time", "JobState=RUNNING PreemptTime=2026-11-28T20:07:48", True),
         ("preempted without one, SLURM queues it again", "JobState=COMPLETING Restarts=1", False),
         ("cancelled", "JobState=COMPLETING Restarts=0 PreemptTime=None", False),
+        ("cancelled in such a grace time", "JobState=COMPLETING PreemptTime=2026-11-28T20:07:48", False),
         ("queued again by hand", "JobState=COMPLETING Restarts=1 PreemptTime=None", False),
         ("a signal sent by hand", "JobState=RUNNING PreemptTime=None", False),
     ],

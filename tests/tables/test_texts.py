@@ -25,6 +25,8 @@ def test_texts_are_those_of_the_list(texts):
     assert texts[::-2] == LIST[::-2]
     assert texts == LIST
     assert texts != LIST[::-1]
+    assert texts != "".join(LIST)
+    assert texts != len(LIST)
     assert LIST[2] in texts
     with pytest.raises(IndexError):
         texts[4]

@@ -26,6 +26,8 @@ def book(tmp_path):
     for number, row in enumerate(rows, 1):
         for place, value in enumerate(row, 1):
             sheet.cell(number, place, value)
+    for number in (1, 4):
+        sheet.cell(number, 5).number_format = "0.00"  # stored, although it is blank
     made.create_sheet("Notes").append(["nothing"])
     made.save(tmp_path / "a.xlsx")
     return tmp_path / "a.xlsx"

@@ -202,14 +202,17 @@ def minutes_of(text: str) -> int:
     """Parse a time as SLURM writes it, rounded up to minutes.
 
     Examples:
-        >>> [minutes_of(text) for text in ("90", "4:00:00", "1-12:00:00", "30:01")]
-        [90, 240, 2160, 31]
+        >>> [minutes_of(text) for text in ("90", "4:00:00", "1-12:00:00", "1-12:00", "1-12", "30:01")]
+        [90, 240, 2160, 2160, 2160, 31]
     """
-    match = re.fullmatch(r"(?:(\d{1,4})-)?(?:(\d{1,6}):)?(\d{1,6}):(\d{1,6})|(\d{1,7})", text)
-    if match is None:
+    if not re.fullmatch(r"(\d{1,4}-)?\d{1,7}(:\d{1,6}){0,2}", text, re.ASCII):
         raise BadInput(f"--launcher.time must be a time such as 4:00:00 or 2-00:00:00, or minutes, but got {text!r}.")
-    days, hours, minutes, seconds = (int(part or 0) for part in match.groups()[:4])
-    total = int(match[5] or 0) if match[5] else -(-(((days * 24 + hours) * 60 + minutes) * 60 + seconds) // 60)
+    days, dash, clock = text.rpartition("-")
+    numbers = [int(number) for number in clock.split(":")]
+    # The first number is hours after days and if there are three, else minutes.
+    units = (3600, 60, 1) if dash or len(numbers) == 3 else (60, 1)
+    seconds = int(days or 0) * 86_400 + sum(number * unit for number, unit in zip(numbers, units, strict=False))
+    total = -(-seconds // 60)
     check_range("--launcher.time", total, at_least=1)
     return total
 

@@ -204,7 +204,7 @@ def job_of(cell: Cell, seed: int, request: Request, output: Path) -> Job:
     first = seed * MOST_STARTS if starts > 1 else seed
     if not cell.after:
         return Job(_training(cell, first, request, cell.options), starts=starts)
-    source = replace(cell, recipe=cell.after, options=(), after=(), starts=1)
+    source = replace(cell, recipe=cell.after, options=())
     before = _training(source, seed, request, ())
     start = f"--model.init_from={before.folder(output) / 'checkpoints' / 'best.ckpt'}"
     # Named after the recipe it starts from, since the path of the weights depends on DIR.

@@ -128,6 +128,8 @@ def test_predictions_must_be_of_the_split_row_by_row(run, capsys, damage, said):
 
 
 def test_missing_predictions_are_named(run, capsys):
+    (run / "predictions-test.csv").write_bytes(b"id,prediction\n\xff")
+    assert "predictions-test.csv is not a table of predictions" in failing(run, capsys)
     (run / "predictions-test.csv").unlink()
     assert "predictions-test.csv is missing" in failing(run, capsys)
 

@@ -15,7 +15,7 @@ paper: Somebody, 2026
 place: table 1
 printed: 4
 seeds: 4
-note: A made-up table.
+note: A made-up table, with 4 > 2 seeds.
 columns:
   pattern: {name: "PATTERN, %", benchmark: PATTERN, metric: test/class_accuracy, scale: 100}
   epochs: {name: epochs, setting: trainer.max_epochs, recipe: sfi-former/pattern}

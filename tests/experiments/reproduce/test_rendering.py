@@ -53,6 +53,7 @@ def test_html_is_one_page_without_scripts_and_escaped(written):
     text = written[".html"].read_text(encoding="utf-8")
     assert "86.74 ± 0.17" in text
     assert 'class="met"' in text
+    assert "with 4 &gt; 2 seeds" in text
     assert "<script" not in text
     assert "http" not in text
 

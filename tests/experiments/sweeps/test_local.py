@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from graphbench.errors import CorruptData
-from graphbench.experiments import CommandFailed, Training
+from graphbench.experiments import CommandFailed, TrainedElsewhere, Training
 from graphbench.experiments.launchers.units import note_begin
 from graphbench.experiments.status import _of_run
 from graphbench.experiments.sweeps import local
@@ -32,8 +32,9 @@ class Pretended:
             self.places.append((folder.name, environment))
             self.meet.wait()
             if folder.name in self.broken:
-                log.parent.mkdir(parents=True, exist_ok=True)
-                log.write_text("Epoch 1\ngraphbench: it broke\n\n")
+                if log is not None:
+                    log.parent.mkdir(parents=True, exist_ok=True)
+                    log.write_text("Epoch 1\ngraphbench: it broke\n\n")
                 raise CommandFailed(command, 1)
             folder.mkdir(parents=True)
             (folder / "results.json").write_text(json.dumps({"metric": "MAE", "val": {"val/MAE": 1.0}}))
@@ -56,6 +57,7 @@ def pretended(monkeypatch):
 def test_failures_are_told_with_the_last_line_of_their_log(pretended, tmp_path):
     commands = pretended()
     commands.broken, commands.diverged = {"b-0"}, {"d-0"}
+    assert [failure.reason for failure in local.run_all(TRAININGS[1:2], tmp_path, logs=False)] == ["exit code 1"]
     failures = local.run_all(TRAININGS, tmp_path)
     assert [(failure.name, failure.reason) for failure in failures] == [
         ("b-0", "exit code 1: graphbench: it broke"),
@@ -118,6 +120,18 @@ def test_results_that_cannot_be_read_stop_no_other(pretended, tmp_path, monkeypa
         local, "train", lambda *_, **__: (_ for _ in ()).throw(CorruptData("results.json cannot be read"))
     )
     assert {failure.reason for failure in local.run_all(TRAININGS[:2], tmp_path)} == {"results.json cannot be read"}
+
+
+def test_what_another_call_has_finished_meanwhile_is_no_failure(pretended, tmp_path, monkeypatch):
+    commands = pretended()
+
+    def trained_elsewhere(folder, *_, **__):
+        for command in ("fit", "test"):
+            commands(command, str(folder))
+        raise TrainedElsewhere("process 1")
+
+    monkeypatch.setattr(local, "train", trained_elsewhere)
+    assert local.run_all(TRAININGS[:1], tmp_path) == []
 
 
 def test_as_many_run_at_a_time_as_asked_for_each_on_its_device(pretended, tmp_path, monkeypatch):
