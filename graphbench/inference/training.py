@@ -140,7 +140,8 @@ class TrainingFacts:
                 column, label = columns[:, number].float(), _label(features, len(features.vocabularies) + number)
                 rows = ((column < low) | (column > high)).nonzero()[:, 0]
                 for graph in _graphs_of(table, axis, rows):
-                    remarks[graph][f"{label} outside {low:.4g} to {high:.4g}"] = None
+                    words = f"outside {low:.4g} to {high:.4g}" if low <= high else "had no values in training"
+                    remarks[graph][f"{label} {words}"] = None
         unit, (fewest, most) = "atom" if spec.molecules else "node", self.nodes
         for graph, count in enumerate(table.num_nodes.tolist()):
             if not fewest <= count <= most:
@@ -264,9 +265,10 @@ def _means_of(values: Tensor) -> list[float]:
 
 
 def _ranges_of(values: Tensor, width: int) -> list[tuple[float, float]]:
-    """Return the smallest and largest value of each column `[rows, columns]`."""
+    """Return the smallest and largest value of each column `[rows, columns]`, without NaN; inf and -inf if none."""
     low, high = torch.full((width,), torch.inf), torch.full((width,), -torch.inf)
     for start in range(0, len(values), _ROWS):
         part = values[start : start + _ROWS].float()
-        low, high = torch.minimum(low, part.amin(0)), torch.maximum(high, part.amax(0))
+        low = torch.minimum(low, part.nan_to_num(torch.inf, posinf=torch.inf, neginf=-torch.inf).amin(0))
+        high = torch.maximum(high, part.nan_to_num(-torch.inf, posinf=torch.inf, neginf=-torch.inf).amax(0))
     return list(zip(low.tolist(), high.tolist(), strict=True))

@@ -87,6 +87,19 @@ def test_what_is_outside_is_told_of_each_graph():
         assert set(told[graph].split("; ")) - {""} == words
 
 
+def test_missing_values_are_outside_no_range(tmp_path):
+    seen, other = table([3, 4]), table([4])
+    seen.columns["x_dense"][0, 0] = torch.nan
+    seen.columns["x_dense"][:, 1] = torch.nan
+    other.columns["x_dense"][:] = torch.tensor([-1.0, 0.5])
+    facts = TrainingFacts.of(seen, Described())
+    facts.write(RunFolder(tmp_path))
+    assert TrainingFacts.read(RunFolder(tmp_path)) == facts
+    low, high = np.nanmin(seen.columns["x_dense"][:, 0]), np.nanmax(seen.columns["x_dense"][:, 0])
+    (told,) = facts.outside(other, Described())
+    assert {f"height outside {low:.4g} to {high:.4g}", "width had no values in training"} <= set(told.split("; "))
+
+
 def test_a_run_that_goes_on_with_other_data_knows_both():
     one, two = (TrainingFacts.of(table(sizes, seed, (high, 2)), Described()) for sizes, seed, high in (
         ([3, 4], 1, 2), ([9], 2, 5),

@@ -46,8 +46,8 @@ from graphbench.training.targets import log_bounds
 log = logging.getLogger(__name__)
 #: Name -> split -> metric -> value; and `seconds` and `note`, see `baselines_of`.
 Baselines = Mapping[str, Mapping[str, Any]]
-#: Relative difference of scores that a different order of summation explains.
-_ROUNDING = 1e-5
+#: Relative difference of scores that a different order of summation explains, and difference near zero.
+_ROUNDING, _NEAR_ZERO = 1e-5, 1e-7
 #: Number of altered options that a message names.
 _MAX_ALTERED = 6
 #: Options that skip a part of the validation split.
@@ -211,8 +211,8 @@ def _agreement(stored: Mapping[str, Any], scores: Mapping[str, float]) -> str:
     Examples:
         >>> _agreement({"val/MAE": 0.5}, {"val/MAE": 0.5000001})
         'equal, up to rounding,'
-        >>> _agreement({"val/MAE": 0.5, "val/loss": 1.0}, {"val/MAE": 0.6, "val/loss": 1.0})
-        'DIFFER (val/MAE 0.6, was 0.5) from'
+        >>> _agreement({"val/MAE": 2e-6, "val/loss": 1.0}, {"val/MAE": 9e-6, "val/loss": 1.0})
+        'DIFFER (val/MAE 9e-06, was 2e-06) from'
         >>> _agreement({"val/MAE": [0.5]}, {"val/MAE": 0.5})
         'DIFFER (val/MAE 0.5, was [0.5]) from'
     """
@@ -224,7 +224,7 @@ def _agreement(stored: Mapping[str, Any], scores: Mapping[str, float]) -> str:
     for name in sorted(stored.keys() | finite.keys()):
         one, two = stored.get(name), finite.get(name)
         numbers = isinstance(one, int | float) and isinstance(two, int | float)
-        if not (numbers and math.isclose(one, two, rel_tol=_ROUNDING, abs_tol=_ROUNDING)):  # type: ignore[arg-type]
+        if not (numbers and math.isclose(one, two, rel_tol=_ROUNDING, abs_tol=_NEAR_ZERO)):  # type: ignore[arg-type]
             differing.append(f"{name} {two}, was {one}")
     return f"DIFFER ({'; '.join(differing)}) from" if differing else "equal, up to rounding,"
 
