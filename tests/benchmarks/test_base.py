@@ -79,7 +79,7 @@ def test_parts_make_the_same_benchmark_as_whole_tables(toy, make, tmp_path):
 
 
 def test_targets_keep_float64(toy):
-    """They are rounded when they are centred, so that a small spread beside a large offset is kept."""
+    """They are rounded only when they are centred, which keeps a small spread next to a large offset."""
     assert toy.tables["val"].columns["y"].dtype == torch.float64
 
 
@@ -266,7 +266,7 @@ def test_overfitting_repeats_its_batches(toy):
 
 
 class Stop(pl.Callback):
-    """Saves a checkpoint at one hook and ends the fit there."""
+    """Saves a checkpoint at one hook and stops the fit there."""
 
     def __init__(self, hook, step, path):
         self.step, self.path = step, path
@@ -310,7 +310,7 @@ def test_a_fit_stopped_anywhere_continues_to_the_same_weights(make, tmp_path, ho
 @pytest.mark.skipif(not torch.distributed.is_gloo_available(), reason="torch was built without gloo")
 @pytest.mark.parametrize("injects", [slow(False), True])
 def test_two_processes_train_and_score_like_one(make, injects):
-    """Also where Lightning would put samplers of its own into data loaders."""
+    """Also if Lightning would inject its samplers into data loaders."""
 
     class Even(Toy):
         sizes = (64, 13, 11)  # full batches only: DDP averages the ranks' mean gradients with equal weight

@@ -1,4 +1,4 @@
-"""Linear models of edge features beside networks, on targets that they can learn."""
+"""Baselines: constant answers, and linear models of edge features on targets that they can learn."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_classes_that_a_feature_tells_are_found():
 
 
 def test_many_categories_take_no_memory():
-    """One-hot they would take 34 GB for the identity matrix alone."""
+    """One-hot encoded, the identity matrix would already take 34 GB."""
     spec = tiny_spec("edge-classification", "both")
     edge = dataclasses.replace(spec.edge, vocabularies=(65_536, *spec.edge.vocabularies[1:]))
     spec = dataclasses.replace(spec, edge=edge)

@@ -9,7 +9,7 @@ from graphbench.benchmarks import PATTERN
 
 
 class Sizes(pl.LightningModule):
-    """Notes the spread of sizes in its training batches."""
+    """Records the spread of sizes in its training batches."""
 
     def __init__(self, norm):
         super().__init__()
@@ -47,7 +47,7 @@ def test_batch_norms_train_on_mixed_sizes_unless_told_otherwise(root, norm, buck
         model, data
     )
     spread = sum(model.spread) / len(model.spread)
-    # Sizes lie between 44 and 188: ten batches of sorted sizes spread over at most a tenth of that each, on average.
+    # Sizes range from 44 to 188: ten batches of sorted sizes span at most a tenth of that each, on average.
     assert (spread <= 14.4) == by_size
     assert by_size or spread > 25
 

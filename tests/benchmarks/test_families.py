@@ -1,4 +1,4 @@
-"""A family loads what it lists, and its own benchmarks out of the listing of all."""
+"""A family's package provides what it lists and its benchmarks from the list of all, and no others."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from graphbench.errors import CorruptData, MissingData
 
 
 def packed(*members):
-    """A zip archive of (name, content) pairs."""
+    """Return a zip archive of (name, content) pairs."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content in members:
@@ -34,7 +34,7 @@ class _Answer(io.BytesIO):
 
 @pytest.fixture
 def network(monkeypatch):
-    """Answers every address with what is put into the list's first place."""
+    """Answer every request with the first item of the list; also return the requested addresses."""
     answers, asked = [], []
 
     def answer(url, timeout):

@@ -1,4 +1,4 @@
-"""What `graphbench list benchmarks` says of sizes, against the data: every benchmark that needs no network, in full."""
+"""Sizes that `graphbench list benchmarks` shows, against the data of every benchmark that needs no network."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import pytest
 from graphbench import registry
 from graphbench.errors import GraphbenchError
 
-#: ElectricFlow draws its graphs while training, TSP solves 1,200 tours (its own test has their sizes); the
-#: specifications of the others depend on the user's files.
+#: Without ElectricFlow, which draws graphs while training, TSP, whose own test checks its 1,200 tours, and the
+#: benchmarks whose specification depends on the user's files.
 COMPLETE = sorted(
     name
     for name, record in registry.benchmarks().items()
@@ -16,7 +16,7 @@ COMPLETE = sorted(
 )
 
 
-#: These say the means of the whole generated set to the digit that is shown, the others to a percent.
+#: Their listed means are exact to the digit shown, those of the others to one percent.
 GENERATED = ("CLUSTER", "CYCLES", "PATTERN")
 
 

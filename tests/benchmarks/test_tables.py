@@ -1,4 +1,4 @@
-"""Tables out of columns, against graphs written down one by one."""
+"""Tables built from columns, against graphs written by hand."""
 
 import numpy as np
 import torch

@@ -8,7 +8,7 @@ from graphbench.data.store import Store
 
 
 def random_table(num_graphs=40, seed=0, low=2, high=30):
-    """Graphs of random sizes with every usual column; graph g has y = g."""
+    """Return graphs of random sizes with all usual columns; graph g has y = g."""
     generator = torch.Generator().manual_seed(seed)
     graphs = []
     for graph in range(num_graphs):
@@ -27,7 +27,7 @@ def random_table(num_graphs=40, seed=0, low=2, high=30):
 
 
 class SelfSums(Encoding):
-    """A field on every kind of axis, cheap enough to check by hand."""
+    """An encoding with a field on every kind of axis, cheap enough to check by hand."""
 
     def __init__(self, factor=1):
         self.factor = factor

@@ -1,4 +1,4 @@
-"""Archives that are made to harm: bombs, links, devices, and paths that climb out."""
+"""Malicious archives: bombs, links, devices, and paths that lead out of the folder."""
 
 import contextlib
 import gzip
@@ -23,7 +23,7 @@ ZEROS = bytes(1 << 20)
 
 @pytest.fixture
 def strict(monkeypatch):
-    """Bombs of a megabyte are large enough for these tests."""
+    """Lower the limit so that a bomb of a megabyte is refused."""
     monkeypatch.setattr(archives, "RATIO_ABOVE", 100_000)
 
 
@@ -35,7 +35,7 @@ def zipped(path, *members):
 
 
 def tarred(path, *members):
-    """A packed tar archive of (name, content) pairs and of ready members."""
+    """Write a gzipped tar archive of (name, content) pairs and `TarInfo` members."""
     with tarfile.open(path, "w:gz") as archive:
         for member in members:
             if isinstance(member, tarfile.TarInfo):
@@ -173,7 +173,7 @@ def test_a_gzip_stream_is_what_was_packed_or_a_bomb(tmp_path, strict, monkeypatc
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_a_damaged_zip_archive_is_refused_or_gives_what_was_packed(tmp_path, data):
-    """Cut anywhere, bits turned around, or bytes replaced."""
+    """Damage is one to three flipped bits, and in some cases a cut anywhere."""
     packed = {"a.pt": bytes(range(256)) * 8, "set/b.pt": b"b" * 300}
     whole = zipped(tmp_path / "set.zip", *packed.items()).read_bytes()
     content = bytearray(whole)
@@ -188,4 +188,4 @@ def test_a_damaged_zip_archive_is_refused_or_gives_what_was_packed(tmp_path, dat
     for name, expected in packed.items():
         path = tmp_path / "out" / Path(name).name
         assert not path.exists() or path.read_bytes() == expected
-    assert not list((tmp_path / "out").glob(".*")), "half-written files stay"
+    assert not list((tmp_path / "out").glob(".*")), "half-written files are left"

@@ -1,4 +1,4 @@
-"""Numbers whose spread float32 cannot hold, from a user's source to the stored targets."""
+"""Numbers whose spread float32 cannot represent, from a user's source to the stored targets; weights of rows."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ENERGIES = 1e6 + NOISE
         (np.full(5, 0.1), []),  # a constant has no spread to lose
         (np.full((3, 2), np.nan), []),
         (np.zeros((0, 2)), []),
-        (np.arange(5.0) + 2**24, [0]),  # odd numbers of this size are no float32
+        (np.arange(5.0) + 2**24, [0]),  # float32 cannot represent odd numbers of this size
         (np.arange(5) + 2**24, [0]),
         (np.arange(5) - 2, []),
         (np.array([True, False]), []),
@@ -37,7 +37,7 @@ ENERGIES = 1e6 + NOISE
 def test_columns_that_float32_cannot_hold(values, lost):
     assert imprecise_columns(values) == lost
     assert to_exact_float(values).dtype == (np.float64 if lost else np.float32)
-    mapped = np.unique(values.astype(np.float32)).size < np.unique(values).size  # of NaN there is one
+    mapped = np.unique(values.astype(np.float32)).size < np.unique(values).size  # np.unique counts NaN once
     assert lost or not mapped
 
 

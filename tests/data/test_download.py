@@ -1,4 +1,4 @@
-"""Downloads: whole or not at all, checked, nothing outside the folder, and one message when they fail."""
+"""Downloads are complete or absent, checked, kept inside their folder, and fail with one message."""
 
 import contextlib
 import hashlib
@@ -21,7 +21,7 @@ CONTENT = os.urandom(5000)
 
 
 def packed(*members):
-    """A zip archive of (name, content) pairs."""
+    """Return a zip archive of (name, content) pairs."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content in members:
@@ -34,13 +34,13 @@ MEMBERS = {"a.pt": "set/a.pt", "second.pt": "set/b.pt"}
 
 
 def altered():
-    """The archive with one byte of its packed content changed."""
+    """Return the archive with one byte of its packed content changed."""
     start = 30 + struct.unpack("<H", ARCHIVE[26:28])[0]
     return ARCHIVE[: start + 900] + bytes([ARCHIVE[start + 900] ^ 255]) + ARCHIVE[start + 901 :]
 
 
 class Answer(io.BytesIO):
-    """What a server sends, with the length that it announces."""
+    """The response of a server and the length that it announces."""
 
     def __init__(self, content, length=None):
         super().__init__(content)
@@ -49,7 +49,7 @@ class Answer(io.BytesIO):
 
 @pytest.fixture
 def network(monkeypatch):
-    """Answers every address with what is put into the first list; the second collects the addresses."""
+    """Answer every request with the first item of one list; the other list collects the addresses."""
     answers, asked = [], []
 
     def answer(url, timeout):
@@ -64,7 +64,7 @@ def network(monkeypatch):
 
 
 def everything(folder):
-    """Paths of all files, without the lock."""
+    """Return the paths of all files except the lock."""
     files = (path for path in folder.rglob("*") if path.is_file() and path.name != ".fetch.lock")
     return sorted(path.relative_to(folder).as_posix() for path in files)
 
@@ -270,7 +270,7 @@ def test_a_damaged_record_is_no_traceback(network, tmp_path, damage):
 
 @pytest.fixture
 def server(monkeypatch):
-    """Address of a server on this machine, and what it sends: path -> content, or the address that it sends one to."""
+    """Start a local server; yield its address and what it sends: path -> content, or an address to redirect to."""
     contents = {}
 
     class Handler(BaseHTTPRequestHandler):
@@ -313,7 +313,7 @@ def test_a_changed_download_of_a_real_server_is_refused(server, tmp_path, monkey
 def test_nothing_is_fetched_without_encryption(server, tmp_path, monkeypatch):
     address, contents = server
     contents["/x"] = CONTENT
-    with pytest.raises(MissingData, match=r"SSL|ssl"):  # asked by https, which this server does not speak
+    with pytest.raises(MissingData, match=r"SSL|ssl"):  # requested by https, which this server does not support
         fetch(f"{address}/x", tmp_path, "x.bin", what="Set")
     for url in ("ftp://127.0.0.1/x", (tmp_path / "y").as_uri(), "x"):
         with pytest.raises(MissingData, match="only https is safe"):

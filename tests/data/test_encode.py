@@ -34,7 +34,7 @@ def stored(store, table, encoding):
 
 @pytest.fixture
 def small_chunks(monkeypatch):
-    """Several chunks for few graphs, and processes whatever the machine."""
+    """Make several chunks for few graphs, and use processes on any machine."""
     monkeypatch.setattr(module, "CHUNK_GRAPHS", 6)
     monkeypatch.setattr(module, "POOL_FROM", -1.0)
 
@@ -62,7 +62,7 @@ def test_shares_give_the_bits_of_one_process(store, tmp_path, make_table, self_s
     assert sum(computed) == len(table), "joined, not computed again"
     assert joined == stored(elsewhere, table, encoding)
     assert encode_share(table, encoding, store, "content", Share(1, 3), workers=1) == 0
-    assert sum(computed) == 2 * len(table), "by the other store alone"
+    assert sum(computed) == 2 * len(table), "computed only by the other store"
 
 
 def test_missing_parts_are_computed_in_place(store, tmp_path, make_table, self_sums, small_chunks, monkeypatch):
@@ -211,7 +211,7 @@ encode.encode(helpers.random_table(), SelfSums(), Store(sys.argv[2]), "content",
 
 
 def runs(process):
-    """Whether a process (its folder in /proc) is there and no zombie."""
+    """Return whether a process, given as its folder in /proc, exists and is not a zombie."""
     try:
         return process.joinpath("stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:

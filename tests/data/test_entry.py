@@ -71,7 +71,7 @@ def test_large_entry_that_may_not_have_reached_the_disk_is_verified_after_a_rest
     folder = store.open_or_build(KEY, build, "numbers").folder
     noted = (folder / "verified.json").read_text()
     stat = (folder / "values.npy").stat()
-    _flip(folder / "values.npy", -7)  # what a power cut may leave: the size and the times of what was written
+    _flip(folder / "values.npy", -7)  # a power cut may leave wrong content with the right size and times
     os.utime(folder / "values.npy", ns=(stat.st_atime_ns, stat.st_mtime_ns))
     monkeypatch.setattr("graphbench.data.entry.boot_id", lambda: start)
     store.open_or_build(KEY, build, "numbers")
@@ -79,7 +79,7 @@ def test_large_entry_that_may_not_have_reached_the_disk_is_verified_after_a_rest
     (folder / "verified.json").write_text(noted)
     store.open_or_build(KEY, build, "numbers")
     assert build.calls == 2
-    assert "start" not in json.loads((folder / "verified.json").read_text())  # read from the disk, and right
+    assert "start" not in json.loads((folder / "verified.json").read_text())  # verified by reading from the disk
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="counts the calls of Linux")

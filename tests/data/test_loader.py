@@ -59,11 +59,11 @@ def test_two_workers_equal_none(table):
 
 
 def test_a_worker_without_room_in_shared_memory_ends_the_epoch_in_words(table):
-    """A limit of file sizes holds there, too. Torch alone prints the error in a thread of the worker, and waits."""
+    """Shared memory obeys the limit on file size. PyTorch only prints the error in a worker thread, and waits."""
     resource = pytest.importorskip("resource")
 
     def cut(rows):
-        resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))  # of the worker
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))  # in the worker
         return table.batch(rows)
 
     with pytest.raises(RuntimeError, match="in DataLoader worker") as raised:
@@ -72,7 +72,7 @@ def test_a_worker_without_room_in_shared_memory_ends_the_epoch_in_words(table):
 
 
 def drawn(batch, generator):
-    """The batch with a random number of each graph, or without any."""
+    """Add a random number for each graph to the batch if there is a generator."""
     if generator is not None:
         batch.drawn = torch.rand(batch.num_graphs, generator=generator)
     return batch
@@ -86,7 +86,7 @@ def test_random_choices_follow_seed_and_epoch_and_survive_resuming(table, num_wo
         loader.set_epoch(epoch)
         epochs.append(list(loader))
     loader.close()
-    torch.rand(3)  # no global generator has a part in it
+    torch.rand(3)  # the global generator is not used
     repeated = loader_of(table, precompute=drawn, draws=True)
     repeated.set_epoch(1)
     ahead = iter(repeated)
@@ -97,7 +97,7 @@ def test_random_choices_follow_seed_and_epoch_and_survive_resuming(table, num_wo
     other = loader_of(table, seed=1, precompute=drawn, draws=True)
     numbers = torch.cat([batch.drawn for batches in (*epochs, list(other)) for batch in batches])
     assert len(numbers) == 150
-    assert len(numbers.unique()) == 150, "other numbers in each batch, epoch and seed"
+    assert len(numbers.unique()) == 150, "different numbers in each batch, epoch and seed"
 
 
 def test_evaluation_draws_nothing(table):
@@ -167,7 +167,7 @@ def test_iterations_of_a_loop_of_ones_own_are_the_epochs(table):
     for epoch in (0, 1, 2):
         told.set_epoch(epoch)
         assert_same(list(alone), list(told))
-    assert next(iter(alone)).graph_id.tolist() != next(iter(alone)).graph_id.tolist(), "also where one is left early"
+    assert next(iter(alone)).graph_id.tolist() != next(iter(alone)).graph_id.tolist(), "also if one stops early"
 
 
 def test_an_iterator_follows_the_epoch_set_before_its_first_batch(table):
@@ -265,7 +265,7 @@ def test_every_tensor_starts_where_fused_kernels_read(batch):
 
 
 def test_a_copy_beside_the_step_is_waited_for_and_its_memory_kept(batch, monkeypatch):
-    """Streams of a stand-in: the copy is on its own stream, then the current one waits, then the memory is its too."""
+    """With mocked streams: the copy runs on its stream, the current stream waits, and the memory is recorded for it."""
     events, current = [], mock.Mock()
     current.wait_stream = lambda stream: events.append(("wait", stream))
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: current)

@@ -14,7 +14,7 @@ from graphbench.data.tables import read_table, write_table
 
 
 class Recorder:
-    """Stands in for a map and notes which bytes are asked for."""
+    """A stand-in for a memory map that records the byte ranges given to `madvise`."""
 
     def __init__(self):
         self.ranges = []
@@ -26,7 +26,7 @@ class Recorder:
 
 @pytest.fixture
 def entry(tmp_path, make_table):
-    """Opens a stored table of 400 graphs, memory-mapped."""
+    """Return a function that opens a stored table of 400 graphs, memory-mapped."""
 
     def open_entry():
         table, store = make_table(400), Store(tmp_path, map_above=0)
@@ -40,7 +40,7 @@ def test_rows_of_very_large_columns_are_asked_for(entry, monkeypatch):
     monkeypatch.setattr(module, "SCATTER_ABOVE", 0)
     table = read_table(entry(), "train")
     prefetcher = Prefetcher(table)
-    assert len(prefetcher) == 4  # every column but `y`, which has one row per graph
+    assert len(prefetcher) == 4  # every column except `y`, which has one row per graph
     prefetcher([0, 399])
     recorder = Recorder()
     number = [name for name in table.layout if name != "y"].index("x_dense")

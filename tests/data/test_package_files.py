@@ -16,7 +16,7 @@ from graphbench.errors import MissingData, MissingExtra
 
 @pytest.fixture
 def package(tmp_path, monkeypatch):
-    """A package whose import fails, with a data file."""
+    """Create a package that has a data file and whose import fails."""
     folder = tmp_path / "explosive_package"
     folder.mkdir()
     (folder / "__init__.py").write_text("raise RuntimeError('imported')")
@@ -61,7 +61,7 @@ def sha256(path):
 
 @pytest.fixture
 def hashed(monkeypatch):
-    """Every file that was read for its checksum."""
+    """Collect every file that is read for its checksum."""
     read = []
     whole = package_files.file_sha256
     monkeypatch.setattr(package_files, "file_sha256", lambda path: read.append(path) or whole(path))
@@ -70,7 +70,7 @@ def hashed(monkeypatch):
 
 @pytest.fixture
 def large(tmp_path, monkeypatch):
-    """A large file that nobody has touched for longer than a moment."""
+    """Write a large file and wait until its last change counts as settled."""
     path = tmp_path / "source.bin"
     path.write_bytes(os.urandom(LARGE))
     monkeypatch.setattr(package_files, "SETTLED", 0.05)

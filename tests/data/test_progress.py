@@ -18,7 +18,7 @@ def at_once(monkeypatch):
 
 @pytest.fixture
 def terminal(monkeypatch):
-    """A fake terminal instead of standard error."""
+    """Replace standard error by a fake terminal."""
     screen = io.StringIO()
     monkeypatch.setattr(module, "Console", lambda **_: Console(file=screen, force_terminal=True, width=100))
     return screen

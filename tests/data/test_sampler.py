@@ -73,7 +73,7 @@ def test_evaluation_order_is_fixed_and_without_bucketing_that_of_the_table():
     sampler.set_epoch(7)
     assert list(sampler) == first
     largest = [SIZES[batch].max() for batch in first]
-    assert largest != sorted(largest), "the first batches are of one size"
+    assert largest != sorted(largest), "batches are sorted by size"
     (plain,) = ranks(1, shuffle=False, bucketing=False)
     assert [graph for batch in plain for graph in batch] == list(range(len(SIZES)))
 
@@ -88,7 +88,7 @@ def test_resuming_yields_exactly_the_remaining_batches(world_size, done):
         resumed.set_epoch(4)
         assert len(resumed) == len(expected)
         assert list(resumed) == expected[done:]
-        assert list(resumed) == expected  # only once
+        assert list(resumed) == expected  # the position applies only once
 
 
 def test_a_new_epoch_starts_at_its_beginning():

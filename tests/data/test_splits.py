@@ -52,7 +52,7 @@ def test_folds_test_every_graph_once(groups):
     splits = [k_fold_split(103, 5, fold, 4, groups) for fold in range(5)]
     for fold, split in enumerate(splits):
         check_split(split, 103, complete=True)
-        assert torch.equal(split["val"], splits[(fold + 1) % 5]["test"]), "the next part validates"
+        assert torch.equal(split["val"], splits[(fold + 1) % 5]["test"]), "the next part is the validation split"
     assert sorted(torch.cat([split["test"] for split in splits]).tolist()) == list(range(103))
     assert not torch.equal(k_fold_split(103, 5, 1, 5, groups)["test"], splits[1]["test"])
 

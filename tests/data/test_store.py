@@ -207,7 +207,7 @@ def test_a_killed_build_is_invisible_and_blocks_nobody(tmp_path):
     assert not list(store.root.glob(".race*"))
 
 
-# -- file systems that take no entry ---------------------------------------------------------------------------------
+# -- file systems that refuse an entry -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -221,7 +221,7 @@ def test_a_killed_build_is_invisible_and_blocks_nobody(tmp_path):
 )
 def test_a_store_without_room_says_so_and_keeps_nothing_half_written(store, monkeypatch, number, words):
     class Full(io.RawIOBase):
-        """A file that takes its header and then nothing, neither in a write nor when it is closed."""
+        """A file that accepts its header and then fails at any write and at `close`."""
 
         def write(self, data):
             if len(data) != HEADER:
@@ -245,7 +245,7 @@ def test_a_store_without_room_says_so_and_keeps_nothing_half_written(store, monk
 
 
 def test_a_file_that_grows_too_large_for_its_file_system(tmp_path):
-    """The true limit of a true process: the kernel refuses the write."""
+    """Runs a process with a real limit on file size: the kernel refuses the write."""
     resource = pytest.importorskip("resource")
     child = os.fork()
     if child == 0:
@@ -266,7 +266,7 @@ def test_a_file_that_grows_too_large_for_its_file_system(tmp_path):
 
 @pytest.fixture
 def read_only(tmp_path):
-    """A function that calls its argument in a fork where the folder is a read-only mount; its text, or "fine"."""
+    """Return a function that runs work in a fork with the folder mounted read-only; it returns the error, or "fine"."""
 
     def run(folder, work):
         reader, writer = os.pipe()

@@ -99,7 +99,7 @@ def test_a_split_without_graphs_is_refused(store):
 
 
 def test_a_selection_in_parts_has_the_numbers_and_types_of_the_whole(make_table, monkeypatch):
-    """Two parts of three graphs and one of one; a number that needs 16 bits stands in one of them alone."""
+    """The parts have three, three and one graphs; only one of them contains a number that needs 16 bits."""
     monkeypatch.setattr(kept, "PART_ROWS", 3)
     table = make_table()
     large = torch.zeros(len(table), dtype=torch.int64)

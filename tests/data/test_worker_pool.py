@@ -1,4 +1,4 @@
-"""Work on several processes: in order, lazily, with errors that arrive."""
+"""Work in several processes: results in order, jobs taken lazily, and errors that reach the caller."""
 
 import multiprocessing
 import os

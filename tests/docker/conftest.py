@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="session")
 def root():
-    """The repository."""
+    """Return the root of the repository."""
     return ROOT
 
 
@@ -23,17 +23,17 @@ def _module(name):
 
 @pytest.fixture(scope="session")
 def entrypoint():
-    """docker/entrypoint.py."""
+    """Load docker/entrypoint.py."""
     return _module("entrypoint")
 
 
 @pytest.fixture(scope="session")
 def check_stderr():
-    """docker/check_stderr.py."""
+    """Load docker/check_stderr.py."""
     return _module("check_stderr")
 
 
 @pytest.fixture(scope="session")
 def requirements():
-    """docker/requirements.py."""
+    """Load docker/requirements.py."""
     return _module("requirements")

@@ -1,4 +1,4 @@
-"""What `docker/check.sh` runs beside the image: they work on this machine as they do inside."""
+"""Checks that `docker/check.sh` makes of the image; they also work on this machine."""
 
 import os
 import subprocess
@@ -7,7 +7,7 @@ from importlib.util import find_spec
 
 import pytest
 
-#: What ended commands beside Triton, and what else should not be seen.
+#: Leak reports at the end of commands with Triton, and other lines that must not be printed.
 NOISE = """\
 nanobind: leaked 3 instances!
  - leaked instance 0x7f0000000000 of type "ir.module"
@@ -58,7 +58,7 @@ def test_two_steps_print_nothing_else(check_stderr, tmp_path, model):
 
 
 def run_check(root, tmp_path, **changed):
-    """`check_triton.py` through stdin, as it runs inside the image."""
+    """Run `check_triton.py` from stdin, as inside the image."""
     environment = {**os.environ, "TRITON_CACHE_DIR": str(tmp_path / "cache"), **changed}
     program = (root / "docker/check_triton.py").read_text()
     words = [sys.executable, "-"]

@@ -28,7 +28,7 @@ def workspace(tmp_path):
 
 @pytest.fixture
 def started(entrypoint, monkeypatch):
-    """What the entry point becomes, for a user who is not root."""
+    """Collect the commands that the entry point executes for a user other than root."""
     commands = []
     monkeypatch.setattr(entrypoint, "is_real_root", lambda: False)
     monkeypatch.setattr(entrypoint.os, "execvp", lambda program, arguments: commands.append([program, *arguments]))
@@ -122,9 +122,9 @@ def test_plugin_named_twice(entrypoint, notes, tmp_path):
 @pytest.mark.parametrize(
     ("owner", "mode", "becomes", "folder_after"),
     [
-        ((0, 0), 0o755, (1000, 1000), (1000, 1000)),  # made by the engine: handed over
-        ((0, 0), 0o1777, (1000, 1000), (0, 0)),  # of the image: everybody can write
-        ((1234, 2345), 0o755, (1234, 2345), (1234, 2345)),  # mounted by somebody: runs are theirs
+        ((0, 0), 0o755, (1000, 1000), (1000, 1000)),  # created by the engine: changes its owner
+        ((0, 0), 0o1777, (1000, 1000), (0, 0)),  # from the image: anyone can write
+        ((1234, 2345), 0o755, (1234, 2345), (1234, 2345)),  # mounted by a user: runs belong to them
     ],
 )
 def test_root_is_given_up_for_the_owner_of_the_runs(entrypoint, workspace, root, owner, mode, becomes, folder_after):
@@ -140,7 +140,7 @@ def test_root_is_given_up_for_the_owner_of_the_runs(entrypoint, workspace, root,
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     uid, gid = becomes
     assert result.stdout == f"{(uid,) * 3} {(gid,) * 3} []\n"
-    assert "PermissionError" in result.stderr  # and there is no way back
+    assert "PermissionError" in result.stderr  # root cannot be regained
     status = runs.stat()
     assert (status.st_uid, status.st_gid) == folder_after
 

@@ -15,7 +15,7 @@ from graphbench.registry.configurations import find
 
 @pytest.fixture(scope="module")
 def instructions(root):
-    """The Dockerfile's instructions with their text, in order."""
+    """Return the Dockerfile's (instruction, text) pairs in order."""
     text = re.sub(r"^#.*\n", "", (root / "docker/Dockerfile").read_text(), flags=re.MULTILINE).replace("\\\n", " ")
     return [tuple(line.split(maxsplit=1)) for line in text.splitlines() if line]
 
@@ -26,7 +26,7 @@ def services(root):
 
 
 def copied(instructions):
-    """What the Dockerfile copies out of the repository."""
+    """Return the paths that the Dockerfile copies from the repository."""
     sources = [text.split()[:-1] for name, text in instructions if name == "COPY" and not text.startswith("--from")]
     return {source for words in sources for source in words}
 
@@ -46,7 +46,7 @@ def test_a_source_change_comes_after_the_dependencies(instructions):
 
 
 def hashed(root):
-    """What docker/hashes.txt installs on Linux: requirements by normal name, each with a sum."""
+    """Return the requirements of docker/hashes.txt on Linux by normalised name; each has a hash."""
     lines = (root / "docker/hashes.txt").read_text().splitlines()
     assert all(re.search(r" --hash=sha256:[0-9a-f]{64}\b", line) for line in lines)
     found = [Requirement(line.partition(" --hash=")[0]) for line in lines]
@@ -56,7 +56,7 @@ def hashed(root):
 
 
 def test_what_is_installed_from_pypi_fulfils_the_project_and_its_constraints(root, requirements):
-    """Each requirement of core and plug-ins, and each version of constraints.txt."""
+    """Covers each requirement of core and plug-ins and each version in constraints.txt."""
     tomllib, pinned = pytest.importorskip("tomllib"), hashed(root)
     projects = [root / "pyproject.toml", *root.glob("plugins/*/pyproject.toml")]
     required = requirements.third_party([tomllib.loads(path.read_text())["project"] for path in projects])
@@ -73,13 +73,13 @@ def test_what_is_installed_from_pypi_fulfils_the_project_and_its_constraints(roo
 
 @pytest.mark.parametrize("variant", ["cuda", "cpu"])
 def test_pip_is_given_sums_of_all_but_torch_of_another_index(root, instructions, tmp_path, variant):
-    """The step of the Dockerfile, with a pip that notes what it is asked for."""
+    """Runs the Dockerfile's step with a `pip` that records its arguments."""
     (step,) = [text for name, text in instructions if name == "RUN" and "--require-hashes" in text]
     (tmp_path / "pip").write_text(
         f'#!/bin/sh\necho "$*" >> {tmp_path}/asked\n[ $# != 5 ] || cp "$5" {tmp_path}/given\n'
     )
     (tmp_path / "pip").chmod(0o755)
-    for name in ("rm", "find"):  # of the image's folders
+    for name in ("rm", "find"):  # they act on folders of the image
         (tmp_path / name).symlink_to("/bin/true")
     step = step.replace("/opt/hashes.txt", str(root / "docker/hashes.txt")).replace(
         "/tmp/hashes.txt", f"{tmp_path}/chosen"
@@ -104,7 +104,7 @@ def test_pip_is_given_sums_of_all_but_torch_of_another_index(root, instructions,
     ],
 )  # fmt: skip
 def test_a_wheel_of_another_kind_ends_the_build(instructions, tmp_path, variant, cuda, fits):
-    """The step of the Dockerfile, with a Python that answers as one with that wheel would."""
+    """Runs the Dockerfile's step with a `python` that prints this CUDA version."""
     (step,) = [text for name, text in instructions if name == "RUN" and "torch.version.cuda" in text]
     (tmp_path / "python").write_text(f"#!/bin/sh\necho {cuda}\n")
     (tmp_path / "python").chmod(0o755)
@@ -115,7 +115,7 @@ def test_a_wheel_of_another_kind_ends_the_build(instructions, tmp_path, variant,
 
 
 def test_what_is_compiled_can_be_loaded(root, instructions, services):
-    """The compiler is there, and what it makes lies in a volume: no engine lets code of a /tmp in memory be loaded."""
+    """A compiler is installed and its caches are in a volume: code in a tmpfs such as /tmp cannot be loaded."""
     stages = [text for name, text in instructions if name == "RUN" and "apt-get install" in text]
     assert any("g++" in text.split() for text in stages)
     settings = dict(word.split("=", 1) for name, text in instructions if name == "ENV" for word in text.split())
@@ -127,7 +127,7 @@ def test_what_is_compiled_can_be_loaded(root, instructions, services):
 
 
 def test_signals_reach_the_program(root, instructions):
-    words = json.loads(dict(instructions)["ENTRYPOINT"])  # the exec form: no shell between
+    words = json.loads(dict(instructions)["ENTRYPOINT"])  # the exec form: no shell in between
     assert words == ["python", "/opt/entrypoint.py"]
     assert ("COPY", f"docker/entrypoint.py {words[-1]}") in instructions
 

@@ -13,24 +13,24 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="session")
 def check():
-    """release/check.py."""
+    """Load release/check.py."""
     return load_script(ROOT / "release" / "check.py")
 
 
 @pytest.fixture(scope="session")
 def lower_bounds():
-    """release/lower_bounds.py."""
+    """Load release/lower_bounds.py."""
     return load_beside("lower_bounds.py")
 
 
 @pytest.fixture(scope="session")
 def audit():
-    """release/audit.py."""
+    """Load release/audit.py."""
     return load_beside("audit.py")
 
 
 def load_beside(name):
-    """A script that imports its neighbour as scripts do."""
+    """Load a script that imports another script of its folder."""
     sys.path.insert(0, str(ROOT / "release"))
     try:
         return load_script(ROOT / "release" / name)

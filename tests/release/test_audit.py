@@ -1,4 +1,4 @@
-"""Both ends of what pyproject.toml allows are looked up, and a finding at either end is a failure."""
+"""The audit covers the newest and the oldest versions that pyproject.toml allows and fails on a finding in either."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ pytest.importorskip("hatchling", reason="pip install hatchling, the build backen
 
 @pytest.fixture(scope="module", params=["wheel", "sdist"])
 def built(request, tmp_path_factory):
-    """Kind of file, and the file, as the backend builds it."""
+    """Build a distribution with the backend and return its kind and path."""
     folder = tmp_path_factory.mktemp(request.param)
     code = f"import sys; from hatchling.build import build_{request.param} as build; print(build(sys.argv[1]))"
     done = subprocess.run(
@@ -26,7 +26,7 @@ def built(request, tmp_path_factory):
 
 
 def without(kind, source, target, left_out):
-    """A copy of a wheel or source distribution without the members whose name ends so."""
+    """Copy a wheel or source distribution without the members whose name ends with `left_out`."""
     if kind == "wheel":
         with zipfile.ZipFile(source) as old, zipfile.ZipFile(target, "w") as new:
             for name in old.namelist():

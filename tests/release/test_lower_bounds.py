@@ -29,7 +29,7 @@ def test_versions_of_python_are_read_in_order(lower_bounds):
 
 
 def test_the_oldest_versions_that_fit_are_chosen(lower_bounds, tmp_path):
-    """An index of files: 1.0 is too old, 1.1 the bound, 1.2 newer; what the first requires is not our own bound."""
+    """Of 1.0, 1.1 and 1.2, a requirement gets its bound 1.1; a transitive dependency gets its newest version."""
     pytest.importorskip("uv")
     for version in ("1.0", "1.1", "1.2"):
         make_wheel(tmp_path, "first", version, "Requires-Dist: second>=1.0\n")

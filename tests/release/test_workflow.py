@@ -1,4 +1,4 @@
-"""The workflow calls what the Makefile has, for every Python the project claims."""
+"""Workflows call targets of the Makefile and test every Python version that the project claims."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class TestWorkflow:
         used = re.findall(r"uses: (\S+)@(\S+) # v[\d.]+$", text, re.MULTILINE)
         assert len(used) == sum("uses" in step for step in steps)
         assert all(re.fullmatch(r"[0-9a-f]{40}", digest) for _, digest in used)
-        assert len({*used}) == len({name for name, _ in used}), "one version of each"
+        assert len({*used}) == len({name for name, _ in used}), "one version of each action"
 
     def test_no_step_keeps_a_token_and_none_has_more_rights_than_it_needs(self, text, steps):
         checkouts = [step for step in steps if step.get("uses", "").startswith("actions/checkout")]
@@ -77,7 +77,7 @@ def test_released_images_have_a_base_by_digest_and_one_of_them_no_root():
     arguments = set(re.findall(r"--build-arg (\w+)=", " ".join(built)))
     dockerfile = (ROOT / "docker" / "Dockerfile").read_text(encoding="utf-8")
     final = dockerfile.rpartition("\nFROM ")[2]
-    assert arguments <= set(re.findall(r"^ARG (\w+)", final, re.MULTILINE)), "the final stage and its labels know them"
+    assert arguments <= set(re.findall(r"^ARG (\w+)", final, re.MULTILINE)), "the final stage declares these arguments"
 
 
 @pytest.mark.parametrize(

@@ -1,17 +1,17 @@
-"""Kill real fits at random moments, continue them, and hold the end against a run that nobody killed.
+"""Kill real fits at random moments, resume them, and compare the result with an uninterrupted run.
 
     python tests/survive/campaign.py --kills 20 --terms 20 --cases 10000
 
-One line per trial; the exit code is 1 if one of them lost something, or if one of the hostile cases of `cases.py`,
-which come last, is wrong. Every trial is a `graphbench fit` in processes of
-its own: SIGKILL to all of them after a random time, which falls into steps, ends of epochs, validations, writes of
-checkpoints (temporary files lie on another file system where there is one) and the preparation of data; then
-SIGTERM to all of them, which must leave within 30 seconds with exit code 143, or 0 where all was done already.
+Prints one line per trial. The exit code is 1 if a trial lost something or if one of the hostile cases of `cases.py`,
+which run last, is wrong. Every trial is a `graphbench fit` in separate processes. All of them get SIGKILL after a
+random time: in steps, ends of epochs, validations, writes of checkpoints (temporary files are on another file system
+if there is one) or the preparation of data. Later trials send SIGTERM instead: all processes must then exit within
+30 seconds with code 143, or 0 if the fit had finished.
 
-The processes are forked from this one, which has imported everything already: so a moment falls into work, not into
-imports, and a trial takes seconds. Two of them find each other by the variables that torchrun sets. `--cold` starts
-`python -m graphbench` anew each time, and Lightning starts the second process, as for a user: half the moments are
-then within imports.
+The processes are forked from this one, which has imported everything already. Signals therefore hit work, not
+imports, and a trial takes seconds. Two processes find each other through the variables that torchrun sets. `--cold`
+starts a new `python -m graphbench` for each fit, and Lightning starts the second process, as for a user. Half the
+signals then fall within imports.
 """
 
 from __future__ import annotations
@@ -60,18 +60,18 @@ class Started(Protocol):
     pid: int
 
     def wait(self, timeout: float) -> int:
-        """Exit code, below zero for a signal; raises subprocess.TimeoutExpired."""
+        """Return the exit code, negative for a signal; raises subprocess.TimeoutExpired."""
 
 
 class Forked:
     """A command in processes that are forked from this one.
 
     Args:
-        arguments: of `graphbench`.
-        folder: where it starts.
-        environment: all variables.
-        log: file that its output is added to.
-        processes: of the command, the first of which leads the group.
+        arguments: arguments of `graphbench`.
+        folder: working directory.
+        environment: all environment variables.
+        log: file to which the output is appended.
+        processes: number of processes; the first leads the group.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class Forked:
         assert self._process.pid is not None
         self.pid = self._process.pid
         with contextlib.suppress(PermissionError, ProcessLookupError):
-            os.setpgid(self.pid, self.pid)  # here, too: a signal to the group may come first
+            os.setpgid(self.pid, self.pid)  # also here: a signal to the group may come first
 
     def wait(self, timeout: float) -> int:
         self._process.join(timeout)
@@ -98,7 +98,7 @@ class Forked:
     def _lead(
         arguments: list[str], folder: Path, environment: dict[str, str], log: Path, processes: int, port: int
     ) -> None:
-        """Becomes the first process of the command, after starting the others."""
+        """Start the other processes of the command and become the first."""
         with contextlib.suppress(PermissionError):
             os.setpgid(0, 0)
         with log.open("ab") as file:
@@ -107,7 +107,7 @@ class Forked:
         os.chdir(folder)
         os.environ.clear()
         os.environ.update(environment)
-        tempfile.tempdir = None  # that of the environment, not the one of the process before
+        tempfile.tempdir = None  # use that of the environment, not the parent's
         if processes > 1:
             places = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": processes, "GROUP_RANK": 0}
             places |= {"LOCAL_WORLD_SIZE": processes, "TORCHELASTIC_RUN_ID": "campaign"}
@@ -120,14 +120,14 @@ class Forked:
 
 
 class Fits:
-    """Starts fits of one subject.
+    """Start fits of one subject.
 
     Args:
-        folder: of runs and stores.
-        subject: of `SUBJECTS`.
+        folder: contains runs and stores.
+        subject: a key of `SUBJECTS`.
         processes: 1 or 2.
         options: further options of `graphbench fit`.
-        cold: whether every fit starts an interpreter of its own.
+        cold: whether every fit starts a new interpreter.
     """
 
     def __init__(self, folder: Path, subject: str, processes: int, options: list[str], cold: bool = False) -> None:
@@ -142,7 +142,7 @@ class Fits:
             self.environment["TMPDIR"] = str(other)
 
     def start(self, run: Path, store: Path) -> Started:
-        """The command that a queue would give again and again."""
+        """Start the command that a job queue would repeat after each interruption."""
         data = ["--data.root", str(store), "--run", str(run), "--if-exists", "resume"]
         command, log = ["fit", *self.options, *data], run.parent / f"{run.name}.log"
         run.parent.mkdir(parents=True, exist_ok=True)
@@ -155,17 +155,17 @@ class Fits:
             )  # fmt: skip
 
     def finish(self, run: Path, store: Path) -> None:
-        """Start and wait.
+        """Start a fit and wait for it.
 
         Raises:
-            AssertionError: it failed.
+            AssertionError: the fit failed.
         """
         code = self.start(run, store).wait(900)
         assert code == 0, f"exit code {code}: {(run.parent / f'{run.name}.log').read_text(errors='replace')[-1500:]}"
 
 
 def write_molecules(folder: Path, number: int = 240) -> None:
-    """`molecules.csv`: molecules of RDKit's own NCI file, with the length of their SMILES as target."""
+    """Write `molecules.csv`: molecules of RDKit's NCI file with the length of their SMILES as target."""
     from rdkit import RDConfig
 
     lines = (Path(RDConfig.RDDataDir) / "NCI" / "first_5K.smi").read_text().splitlines()
@@ -181,7 +181,7 @@ def end_all(process: Started, signum: int) -> None:
 
 
 def losses(run: Path, whole: Path) -> list[str]:
-    """What a run lacks that nobody's kill should cost."""
+    """Return the differences between a resumed run and the uninterrupted run."""
     said = []
     one, two = (torch.load(r / "checkpoints" / "last.ckpt", weights_only=True)["state_dict"] for r in (whole, run))
     said += [f"{name} differs" for name in one if not torch.equal(one[name], two[name])][:1]
@@ -200,9 +200,9 @@ def losses(run: Path, whole: Path) -> list[str]:
 
 
 def trial(fits: Fits, whole: Path, number: int, signum: int, seconds: float) -> list[str]:
-    """Stop a fit after so many seconds, continue it, and say what is lost."""
+    """Stop a fit after this many seconds, resume it, and return what was lost."""
     run = fits.folder / f"{signal.Signals(signum).name}-{number}"
-    fresh = number % 5 == 4  # every fifth prepares its data, too
+    fresh = number % 5 == 4  # every fifth also prepares its data
     store = fits.folder / (f"store-{signum}-{number}" if fresh else "store")
     process = fits.start(run, store)
     said = []
@@ -213,14 +213,14 @@ def trial(fits: Fits, whole: Path, number: int, signum: int, seconds: float) -> 
         try:
             code = process.wait(30)
             told = (run.parent / f"{run.name}.log").read_text(errors="replace")
-            done = code == 0 and "Best epoch" in told  # the signal met a fit that had nothing left to do
+            done = code == 0 and "Best epoch" in told  # the fit had already finished
             if signum == signal.SIGTERM and code != 128 + signum and not done:
                 said.append(f"exit code {code}")
         except subprocess.TimeoutExpired:
             said.append("still there after 30 seconds")
             end_all(process, signal.SIGKILL)
             process.wait(30)
-        time.sleep(1)  # what the kernel has yet to end
+        time.sleep(1)  # wait for processes that the kernel has yet to end
         end_all(process, signal.SIGKILL)
     try:
         fits.finish(run, store)
@@ -243,19 +243,19 @@ def campaign(
     seed: int,
     cold: bool = False,
 ) -> int:
-    """All trials.
+    """Run all trials.
 
     Args:
-        folder: of runs; those that lost something stay.
-        subjects: of `SUBJECTS`.
+        folder: contains the runs; those that lost something are kept.
+        subjects: keys of `SUBJECTS`.
         processes: numbers of processes.
         counts: signal -> trials of each subject and number of processes.
         options: further options of `graphbench fit`.
-        seed: of the moments.
-        cold: whether every fit starts an interpreter of its own.
+        seed: seed of the random times.
+        cold: whether every fit starts a new interpreter.
 
     Returns:
-        How many lost something.
+        Number of trials that lost something.
     """
     folder = folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)

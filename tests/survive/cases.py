@@ -1,13 +1,13 @@
-"""Hostile cases through the command line, thousands in one process: no traceback, no hang, no silent wrong number.
+"""Run thousands of hostile commands in one process: no traceback, no hang, no silent wrong number.
 
     python tests/survive/cases.py --cases 10000
     python tests/survive/cases.py --cases 200 --only molecules graphs
 
-hypothesis makes the cases and every one is a whole command: damaged files of a run and of published data, options out
-of their range, graphs and molecules of any kind, damaged checkpoints. A command may refuse, in words and with exit
-code 1. Where it answers, the numbers are held against those of an undamaged run, of the same graph with its nodes in
-another order, or of the same molecule in its canonical spelling. One line for every kind of complaint; the exit code
-is 1 if there was one.
+hypothesis draws the cases. Each is a full command: damaged files of a run, of its checkpoints or of published data,
+options out of range, graphs and molecules of any kind. A command may fail with a message and exit code 1. If it
+succeeds, its numbers are compared with those of an undamaged run, of the same graph with its nodes in another order,
+or of the same molecule as canonical SMILES. Prints one line for every kind of complaint; the exit code is 1 if
+there is one.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from graphbench.registry.describe import options_of
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "helpers"))
 from hostile import SMALL, Stage, Wrong, build, graph_line, hold_close, hold_equal, read_table, small_zinc, some_smiles
 
-#: Files of a run that are no checkpoints.
+#: Files of a run other than checkpoints.
 FILES = (
     "results.json", "metrics.csv", "config.yaml", "data.json", "training.json", "environment.json",
     "predictions-test.csv",
@@ -52,7 +52,7 @@ VALUES = (
 
 
 def damage(data: st.DataObject, path: Path) -> None:
-    """Cut a file, turn bits around, replace bytes, leave a line out, replace a value of JSON, or remove it."""
+    """Cut a file, flip a bit, replace, zero or repeat bytes, drop a line, change a JSON value or delete it."""
     content = bytearray(path.read_bytes())
     ways = ("cut", "bit", "bytes", "zeros", "twice", "line", "gone", *(["value"] * (path.suffix == ".json")))
     how, at = data.draw(st.sampled_from(ways)), data.draw(st.integers(0, max(len(content) - 1, 0)))
@@ -78,7 +78,7 @@ def damage(data: st.DataObject, path: Path) -> None:
 
 
 def _with_another_value(data: st.DataObject, value: Any) -> Any:
-    """JSON with one of its values replaced, at any depth."""
+    """Return JSON with one value replaced at any depth."""
     inner = {key: item for key, item in value.items() if isinstance(item, dict)} if isinstance(value, dict) else {}
     if not isinstance(value, dict) or not value:
         return data.draw(st.sampled_from((None, -1, 0, 1e308, "x", [], {}, [1, "a"], True)))
@@ -87,7 +87,7 @@ def _with_another_value(data: st.DataObject, value: Any) -> Any:
 
 
 def _use(stage: Stage, data: st.DataObject, run: Path) -> None:
-    """One command with a run whose files are damaged, and its numbers."""
+    """Run one command on a damaged run and check its numbers."""
     command, output = data.draw(st.sampled_from(("test", "predict", "report", "fit", "embed", "validate"))), stage.case
     words = {
         "fit": ["--resume", run, "--trainer.max_epochs", "3"],
@@ -96,7 +96,7 @@ def _use(stage: Stage, data: st.DataObject, run: Path) -> None:
         "embed": ["--run", run, "--output", output / "rows.csv"],
     }
     code, said = stage.call(command, *words.get(command, ["--run", run]))
-    if code or "trained with" in said or "best.ckpt is gone" in said:  # what changes the numbers was told
+    if code or "trained with" in said or "best.ckpt is gone" in said:  # a message named what changes the numbers
         return
     if command == "test":
         hold_equal("test scores", json.loads((run / "results.json").read_text())["test"], stage.truth["test"])
@@ -105,26 +105,26 @@ def _use(stage: Stage, data: st.DataObject, run: Path) -> None:
 
 
 def run_files(stage: Stage, data: st.DataObject) -> None:
-    """Files beside whole checkpoints are torn or altered."""
+    """Damage files of a run whose checkpoints are intact."""
     run = shutil.copytree(stage.folder / "molecules", stage.case / "run")
     damage(data, run / data.draw(st.sampled_from(FILES)))
     _use(stage, data, run)
 
 
 def checkpoints(stage: Stage, data: st.DataObject) -> None:
-    """A checkpoint is torn or altered."""
+    """Damage a checkpoint."""
     run = shutil.copytree(stage.folder / "molecules", stage.case / "run")
     damage(data, run / "checkpoints" / data.draw(st.sampled_from(("best.ckpt", "last.ckpt"))))
     _use(stage, data, run)
 
 
 def raw_files(stage: Stage, data: st.DataObject) -> None:
-    """Published files, tables of molecules and files of graphs are torn or altered."""
+    """Damage published files, tables of molecules or files of graphs."""
     source = data.draw(st.sampled_from(("ZINC", "Molecules", "Graphs")))
     if source == "ZINC":
         shutil.copytree(stage.folder / "raw", stage.case / "raw")
         raw = stage.case / "raw" / "ZINC" / "raw"
-        if data.draw(st.booleans()):  # the archive as somebody put it there
+        if data.draw(st.booleans()):  # the archive as a user puts it there
             with zipfile.ZipFile(raw / "molecules.zip", "w", zipfile.ZIP_DEFLATED) as archive:
                 for pickled in sorted(raw.glob("*.pickle")):
                     archive.write(pickled, f"molecules/{pickled.name}")
@@ -141,7 +141,7 @@ def raw_files(stage: Stage, data: st.DataObject) -> None:
 
 
 def numeric_options() -> list[tuple[str, str]]:
-    """Every option of every registered architecture and benchmark, with the class."""
+    """Return every option of every registered architecture and benchmark with the registered name."""
     found = []
     for group, prefix in (("architectures", "model.architecture"), ("benchmarks", "data")):
         for name, record in registry.records(group).items():
@@ -150,7 +150,7 @@ def numeric_options() -> list[tuple[str, str]]:
 
 
 def options(stage: Stage, data: st.DataObject) -> None:
-    """Options of any value; where a model can be made, its parts have the parameters of the whole."""
+    """Set an option to any value; if the model can be built, the parameters of its parts add up to the total."""
     name, option = data.draw(st.sampled_from(numeric_options()))
     value = data.draw(st.sampled_from(VALUES) | st.integers().map(str) | st.floats().map(str) | st.text(max_size=8))
     own = option.startswith("model")
@@ -163,7 +163,7 @@ def options(stage: Stage, data: st.DataObject) -> None:
 
 
 def graphs(stage: Stage, data: st.DataObject) -> None:
-    """Any graph has the prediction of the same graph with its nodes in another order."""
+    """Predict a graph and the same graph with its nodes reordered; both get the same value."""
     number = st.integers(-3, 12)
     size = data.draw(st.integers(1, 9))
     edges = data.draw(st.lists(st.tuples(number, number) if data.draw(st.booleans()) else
@@ -189,7 +189,7 @@ def graphs(stage: Stage, data: st.DataObject) -> None:
 
 
 def molecules(stage: Stage, data: st.DataObject) -> None:
-    """Molecules and rubbish: a row is predicted as its canonical spelling, or says why it is not."""
+    """Predict molecules and garbage: a row gets the prediction of its canonical SMILES, or a problem."""
     from rdkit import Chem, rdBase
 
     letters = st.sampled_from([*"CNOScnos()[]=#123+-%@/\\.HFPBrIl*&:$", "[nH]", "Cl", "c1ccccc1", "[13C]", "->"])
@@ -231,10 +231,10 @@ KINDS: dict[str, Callable[[Stage, st.DataObject], None]] = {
 
 
 def run(stage: Stage, kind: str, cases: int, start: int) -> tuple[int, Counter[str], dict[str, str]]:
-    """So many cases of a kind.
+    """Run cases of one kind.
 
     Returns:
-        How many ran, complaint -> how often, and an example of each.
+        Number of cases run, complaint -> count, and complaint -> example.
     """
     ran, found, examples = 0, Counter[str](), dict[str, str]()
 

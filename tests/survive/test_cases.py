@@ -30,7 +30,7 @@ def test_many_cases_end_in_words_or_right_numbers(stage, kind):
 
 
 def test_what_must_not_be_is_found(tmp_path, monkeypatch):
-    """A traceback, a silent failure, a changed number and a command without end each become a complaint."""
+    """A traceback, a silent failure, a changed number and an endless command each become a complaint."""
 
     def broken(words):
         if words[0] == "raise":

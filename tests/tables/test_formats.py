@@ -1,4 +1,4 @@
-"""Rows of text tables, however they are cut into parts: those of Python's `csv`, with the lines on which they begin."""
+"""Text tables give the rows of Python's `csv` with the line on which each begins, whatever the part size."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from graphbench.errors import BadInput
 from graphbench.tables.formats import BLANK, NO_OBJECT, TORN
 from graphbench.tables.reader import open_table
 
-#: Pieces of lines of a table with two columns: plain, quoted over lines, blank, torn, and with blanks around cells.
+#: Lines of a table with two columns: plain, quoted across lines, blank, of the wrong length, or with padded cells.
 LINES = ["a,1", ' b , "2', 'c,"3"', '"d\nd",4', "", "  ", ",", "e", "f,5,6", "g,7,,", "h\u00a0,8", '"i""i",9', "j,\t"]
 
 
 def expected(text):
-    """(line, cells or why there are none) of every row after the header."""
+    """Return (first line, cells or the problem) of every row after the header, read with `csv`."""
     reader, begin, rows = csv.reader(io.StringIO(text, newline="")), 1, []
     for cells in reader:
         line, begin = begin, reader.line_num + 1
@@ -72,7 +72,7 @@ def test_lines_that_are_no_objects_are_problems_of_their_rows(tmp_path):
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
 @pytest.mark.parametrize("quotes", [False, True])
 def test_rows_that_nobody_wants_are_counted(tmp_path, end, quotes):
-    """Parts that are wanted hold the rows that they hold in a whole reading, whatever lies before them."""
+    """Skipped parts keep their row numbers, and requested parts have the rows of a full read."""
     path, lines = tmp_path / "t.csv", [line for line in LINES if quotes or '"' not in line]
     for seed in range(30):
         rng = random.Random(seed)

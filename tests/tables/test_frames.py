@@ -1,4 +1,4 @@
-"""Tables as frames: one type for a column, whatever its length and its chunks, as pandas finds it in the whole file."""
+"""Table columns have the type that pandas infers from the whole file, whatever the chunk size."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from graphbench.benchmarks.graphs.readers.networkx_files import frame_column
 from graphbench.errors import BadInput, GraphbenchError
 from graphbench.tables.frames import read_frame, typed_table
 
-#: Columns whose type shows late: what stands in the first, the second and the third chunk of two rows.
+#: Columns whose type may show only in later rows: six cells each, or three chunks of two rows.
 LATE = {
     "int": ["1", "2", "3", "4", "5", "6"],
     "gaps": ["1", "2", "", "4", "", ""],
@@ -30,7 +30,7 @@ LATE = {
     "large": ["9007199254740993", "2", "3", "4", "", "6"],
     "infinite": ["inf", "2", "-inf", "4", "5", "6"],
 }
-#: What a column is in the end: integers, floats, truth values, or objects such as texts.
+#: NumPy kind of each column: integers, floats, booleans, or objects such as texts.
 KINDS = {
     "int": "i", "gaps": "f", "float": "f", "text": "O", "flags": "b", "flags with gaps": "O", "flags and numbers": "O",
     "nothing": "f", "late text": "O", "large": "f", "infinite": "f",
@@ -44,7 +44,7 @@ def written(path, columns, separator=","):
 
 
 def in_chunks(path, rows, needed=("graph",)):
-    """The chunks of a table; those of the whole table have the same types."""
+    """Return the joined chunks of a table; they have the types and values of the whole table."""
     frames, whole = list(typed_table(path, needed, rows).frames()), read_frame(path, needed)
     assert all(len(frame) <= rows for frame in frames)
     for frame in frames:
@@ -59,7 +59,7 @@ def test_types_are_those_that_pandas_finds(tmp_path, rows):
     path = written(tmp_path / "nodes.csv", LATE)
     found, pandas = in_chunks(path, rows), pd.read_csv(path)
     assert {name: found[name].dtype.kind for name in LATE} == KINDS
-    assert found.index.tolist() == [2, 3, 4, 5, 6, 7], "lines of the file"
+    assert found.index.tolist() == [2, 3, 4, 5, 6, 7], "the index is the line in the file"
     for name in LATE:
         assert pandas[name].dtype.kind == found[name].dtype.kind, name
         assert found[name].tolist() == pandas[name].tolist() or found[name].equals(pandas[name].set_axis(found.index))
@@ -85,9 +85,9 @@ def test_a_long_column_is_not_numbers_above_and_text_below(tmp_path):
 def test_decimal_commas_of_later_chunks(tmp_path, rows):
     columns = {
         "Graph": ["a", "a", "b", "b", "c"],
-        "number": ["1", "2", "3", "4,5", ""],  # numbers alone at first
-        "text": ["1,5", "2,5", "3", "4", "C,N"],  # text at last
-        "version": ["1,5", "2,5", "3", "4", "1.5"],  # a point at last, so it is text
+        "number": ["1", "2", "3", "4,5", ""],  # only integers at first
+        "text": ["1,5", "2,5", "3", "4", "C,N"],  # text in the last row
+        "version": ["1,5", "2,5", "3", "4", "1.5"],  # a decimal point in the last row, so it is text
         "whole": ["1", "2", "3", "4", "5"],
     }
     found = in_chunks(written(tmp_path / "nodes.csv", columns, ";"), rows)
@@ -101,7 +101,7 @@ def test_decimal_commas_of_later_chunks(tmp_path, rows):
 
 @pytest.mark.parametrize("rows", [1, 2, 100])
 def test_words_for_missing_numbers(tmp_path, rows):
-    """Columns that name things keep them, and so do those of text."""
+    """They become NaN in numeric columns; identifiers and text keep them."""
     (tmp_path / "nodes.csv").write_text("graph;x;y;z\n-;1;1,5;ND\n1;-;ND;dry\n2;ND;?;-\n3;7;2;wet\n")
     frame = in_chunks(tmp_path / "nodes.csv", rows)
     assert frame["graph"].tolist() == ["-", "1", "2", "3"]
@@ -138,7 +138,7 @@ def test_parquet_keeps_its_types(tmp_path, rows):
 
 
 def test_nullable_columns_of_parquet_are_read_as_those_of_text(tmp_path):
-    """What `DataFrame.convert_dtypes` leaves: pandas' own integers, floats and texts, with `NA` for what is missing."""
+    """`DataFrame.convert_dtypes` gives pandas' nullable integers, floats and texts, with `NA` for missing values."""
     plain = pd.DataFrame({"whole": [1, 2], "gaps": [1.0, None], "real": [0.5, None], "text": ["C", None]})
     plain.to_csv(tmp_path / "a.csv", index=False)
     plain.convert_dtypes().to_parquet(tmp_path / "b.parquet")
@@ -168,7 +168,7 @@ FRAME = pd.read_csv(io.StringIO(PLAIN))
 
 
 def write_book(path):
-    """Write a workbook as programs do that know no integers: 7 stands as 7.0 there, in the first chunk alone."""
+    """Write a workbook like programs without integers: 7, which is only in the first chunk, is stored as 7.0."""
     FRAME.to_excel(path, index=False)
     with zipfile.ZipFile(path) as book:
         parts = {name: book.read(name) for name in book.namelist()}
@@ -177,7 +177,7 @@ def write_book(path):
             book.writestr(name, content.replace(b"<v>7</v>", b"<v>7.0</v>"))
 
 
-#: Blank columns and names in another case; the hostile tables of graphs hold every format.
+#: One table written in several ways; the hostile tables of graphs cover every format.
 WAYS = {
     "semicolons.csv": PLAIN.replace(",", ";").replace("1.5", "1,5").replace("0.25", "0,25"),
     "blank_columns.csv": PLAIN.replace("\n", ",,\n"),
@@ -204,7 +204,7 @@ def test_columns_of_one_table_in_every_way(tmp_path, name):
 
 
 def test_leading_zeros_of_a_workbook_are_kept(tmp_path):
-    """A number has none there, so that 007 was typed as text; in CSV files, where all is text, it is a number."""
+    """A workbook keeps 007 only if it was typed as text; in a CSV file, where every cell is text, it is a number."""
     pytest.importorskip("openpyxl")
     frame = pd.DataFrame({"code": ["007", "010", "12"], "size": [7, 10, 12]})
     frame.to_excel(tmp_path / "nodes.xlsx", index=False)
@@ -218,7 +218,7 @@ def test_leading_zeros_of_a_workbook_are_kept(tmp_path):
 @pytest.mark.parametrize("bad", range(1, 7))
 def test_a_torn_row_is_named(tmp_path, bad):
     rows = ["1,2"] * 7
-    rows[bad] = "1,2,3"  # at any place in a chunk
+    rows[bad] = "1,2,3"  # at any position in a chunk
     (tmp_path / "nodes.csv").write_text("graph,x\n" + "\n".join(rows))
     for size in (3, 100):
         with pytest.raises(BadInput, match=rf"nodes\.csv, line {bad + 2}: .*3 instead of 2"):

@@ -1,4 +1,4 @@
-"""What separates cells, which numbers have decimal commas, and which column is meant."""
+"""Detection of separators and decimal commas, and lookup of columns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Texts in one array of bytes behave as a list of them."""
+"""`Texts`, stored in one array of bytes, behaves like a list of strings."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Workbooks: cells as text, blank rows and other sheets, and what is said without openpyxl."""
+"""Workbooks: cells as text, blank rows, other sheets, and the error without openpyxl."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ needs_openpyxl = pytest.mark.skipif(importlib.util.find_spec("openpyxl") is None
 
 @pytest.fixture
 def book(tmp_path):
-    """A workbook of two sheets; the first has a blank row, a gap, a date and a cell beyond the header."""
+    """Return a workbook with two sheets; the first has a blank row, a gap, a date and a cell beyond the header."""
     openpyxl = pytest.importorskip("openpyxl")
     made = openpyxl.Workbook()
     sheet = made.active
@@ -45,7 +45,7 @@ def test_cells_are_text_with_the_number_of_their_row(book):
 
 
 def test_a_workbook_that_unpacks_to_far_more_is_refused_before_it_is_opened(book):
-    """All shared strings are in memory at once, however few of them a sheet uses."""
+    """All shared strings are loaded into memory, however few of them a sheet uses."""
     packed = book.with_name("bomb.xlsx")
     with zipfile.ZipFile(book) as source, zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as target:
         for name in source.namelist():
@@ -93,7 +93,7 @@ def test_missing_package_is_named_with_its_extra(monkeypatch):
 
 
 def test_a_formula_without_a_saved_value_is_no_empty_cell(tmp_path):
-    """As programs write them, with a value as spreadsheets save it, and with an empty text as result."""
+    """Covers formulas without a value, with the value that a spreadsheet saved, and with an empty text as result."""
     openpyxl = pytest.importorskip("openpyxl")
     book, path = openpyxl.Workbook(), tmp_path / "mine.xlsx"
     book.active.append(["name", "twice", "saved", "empty"])

@@ -29,7 +29,7 @@ def dense(table, number):
 
 
 def test_spectra_are_those_of_circulant_graphs():
-    """Eigenvalues 2 cos(2 pi k / 41) + 2 cos(2 pi k R / 41); all ten differ, so the classes do."""
+    """The eigenvalues are 2 cos(2 pi k / 41) + 2 cos(2 pi k R / 41), and all ten spectra differ."""
     table, k = circulant_graphs(0), 2 * np.pi * np.arange(41) / 41
     spectra = [np.sort(2 * np.cos(k) + 2 * np.cos(k * skip)) for skip in SKIPS]
     for number in range(150):

@@ -1,4 +1,4 @@
-"""CYCLES against networkx: which cycles there are, and that nothing else tells the classes apart."""
+"""CYCLES against networkx: its cycles, and that no other count separates the classes."""
 
 import networkx as nx
 import numpy as np

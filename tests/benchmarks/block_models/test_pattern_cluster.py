@@ -1,4 +1,4 @@
-"""PATTERN and CLUSTER: what the block model promises in closed form, one seed one result, and PyG's files."""
+"""PATTERN and CLUSTER: closed-form expectations of the block model, dependence on the seed only, and PyG's files."""
 
 import hashlib
 import json
@@ -69,7 +69,7 @@ def cluster_graphs():
 
 
 def single(graphs):
-    """`(x, y, adjacency)` of every graph, dense."""
+    """Yield `(x, y, dense adjacency)` of every graph."""
     nodes, edges = np.cumsum(graphs.num_nodes), np.cumsum(graphs.num_edges)
     for number, (n, e) in enumerate(zip(graphs.num_nodes, graphs.num_edges, strict=True)):
         ends = graphs.edge_index[edges[number] - e : edges[number]].astype(int)
@@ -80,13 +80,13 @@ def single(graphs):
 
 
 def assert_mean(values, expected):
-    """The mean of independent values is within four standard errors."""
+    """Check that the mean of independent values is within four standard errors of its expectation."""
     values = np.asarray(values, dtype=float)
     assert abs(values.mean() - expected) < 4 * values.std() / len(values) ** 0.5
 
 
 def assert_share(hits, trials, chance):
-    """A number of hits that a coin of this chance gives."""
+    """Check that the share of hits is within four standard errors of the chance."""
     assert abs(hits / trials - chance) < 4 * (chance * (1 - chance) / trials) ** 0.5
 
 
@@ -104,7 +104,7 @@ def test_edges_are_simple_symmetric_and_sorted(kind, request):
 
 @pytest.mark.parametrize("kind", ["pattern_graphs", "cluster_graphs"])
 def test_nodes_are_in_random_order(kind, request):
-    """The place of a node says nothing of its class: mean relative place of each class is one half."""
+    """The position of a node is independent of its class: the mean relative position of each class is one half."""
     graphs = request.getfixturevalue(kind)
     places = {label: [] for label in np.unique(graphs.y)}
     for _, y, _ in single(graphs):
@@ -158,7 +158,7 @@ def test_pattern_graphs_meet_their_expectations(patterns, pattern_graphs):
 
 
 def test_every_graph_holds_its_pattern_unchanged(patterns, pattern_graphs):
-    """Colour and inner degree of the nodes of class 1 are the pattern's, whatever their order."""
+    """Nodes of class 1 have the pattern's colours and inner degrees, in any order."""
     nodes, edges = np.cumsum(patterns.sizes), np.cumsum(patterns.num_edges)
     hits = trials = 0
     for number, (x, y, adjacency) in enumerate(single(pattern_graphs)):
@@ -182,7 +182,7 @@ def test_splits_share_patterns_evenly():
 
 @pytest.mark.parametrize("kind", [PATTERN, CLUSTER])
 def test_graphs_depend_on_the_seed_alone(kind, tmp_path, monkeypatch):
-    """One and two processes give the same bytes; another seed gives others."""
+    """One and two processes give the same tables; another seed gives different ones."""
     monkeypatch.setattr(pool, "available_cores", lambda: 2)
     first = kind(sizes=(250, 30, 30), store=str(tmp_path / "two"))
     first.prepare_data()
@@ -199,7 +199,7 @@ def test_graphs_depend_on_the_seed_alone(kind, tmp_path, monkeypatch):
 
 
 def test_drawing_is_pinned(patterns):
-    """Other graphs for the same seed need a new `data_version`."""
+    """`data_version` must change if the same seed draws other graphs."""
 
     def digest(graphs):
         parts = (graphs.x, graphs.y, graphs.edge_index)
@@ -224,7 +224,7 @@ def test_options_that_cannot_be_honoured_are_refused(options, message):
 
 
 def published(vocabulary, classes, seed):
-    """Three splits in the layout of PyG's raw file."""
+    """Return three splits in the layout of PyG's raw file."""
     generator = torch.Generator().manual_seed(seed)
 
     def graph(n):

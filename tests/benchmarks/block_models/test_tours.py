@@ -1,4 +1,4 @@
-"""Shortest tours, held against dynamic programming, against every order, and against tours that are known."""
+"""Shortest tours against dynamic programming, all permutations, and known tours."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def length(points, order):
 
 
 def held_karp(points):
-    """Length of a shortest tour, by dynamic programming over sets of points."""
+    """Return the length of a shortest tour, by dynamic programming over sets of points."""
     n = len(points)
     distances = np.linalg.norm(points[:, None] - points[None], axis=2)
     best = np.full((1 << n, n), np.inf)
@@ -33,7 +33,7 @@ def drawn(kind, n, seed):
     random = np.random.default_rng([n, seed])
     if kind == "uniform":
         return random.random((n, 2))
-    if kind == "two clusters":  # the near neighbours hold no tour
+    if kind == "two clusters":  # edges between near neighbours contain no tour
         return random.random((n, 2)) * 0.1 + np.repeat([[0.0, 0.0], [5.0, 5.0]], [n // 2, n - n // 2], axis=0)
     return random.integers(0, 4, (n, 2)).astype(float)  # a grid, with points that coincide
 
@@ -69,7 +69,7 @@ def test_points_of_a_circle_in_their_order():
 
 @pytest.mark.parametrize(("rows", "columns"), [(4, 6), (5, 5)])
 def test_grids_have_the_length_of_their_parity(rows, columns):
-    """Steps of 1, and one diagonal where the number of points is odd."""
+    """Steps of 1, and one diagonal if the number of points is odd."""
     points = np.array([[i, j] for i in range(rows) for j in range(columns)], dtype=float)
     odd = rows * columns % 2
     assert length(points, shortest_tour(points)) == pytest.approx(rows * columns - odd + odd * 2**0.5)

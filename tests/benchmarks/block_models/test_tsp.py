@@ -1,4 +1,4 @@
-"""TSP: instances that are solved here, the published file of PyG, and the authors' text files."""
+"""TSP: instances solved here, PyG's published file, and the authors' text files."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class TestContract(BenchmarkContract):
 
 
 def by_matrices(points, tour, neighbours):
-    """Edges, distances and classes from dense matrices, the way the task is published."""
+    """Return edges, distances and classes from dense matrices, as the task was published."""
     n = len(points)
     distances, taken = cdist(points, points), np.zeros((n, n), dtype=int)
     for a, b in zip(tour, np.roll(tour, -1), strict=True):
@@ -101,13 +101,13 @@ def test_graphs_depend_on_the_seed_alone(tmp_path, monkeypatch):
 
 
 def test_drawing_is_pinned():
-    """Other graphs for the same seed need a new `data_version`."""
+    """`data_version` must change if the same seed draws other graphs."""
     points = np.concatenate([points for points, _ in solve_chunk(Chunk((0, 1, 0), 3, (5, 8)))])
     assert hashlib.sha256(np.round(points, 12).tobytes()).hexdigest()[:16] == "7251ae00f9d9f7c9"
 
 
 def test_the_full_set_has_the_listed_sizes(tmp_path, monkeypatch):
-    """Sizes are drawn before tours are found, which any order stands for here."""
+    """Sizes are drawn before tours are solved, so any order can replace the tours here."""
     monkeypatch.setattr(pool, "available_cores", lambda: 1)
     monkeypatch.setitem(solve_chunk.__globals__, "shortest_tour", lambda points: np.arange(len(points)))
     data, spec = TSP(store=str(tmp_path)), TSP.spec
@@ -122,7 +122,7 @@ def test_the_full_set_has_the_listed_sizes(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("name", ["classic/tsp", "gps/tsp"])
 def test_recipes_are_of_the_published_size(name, capsys):
-    """97,858 parameters are published, for two logits where one does here: 33 fewer."""
+    """The published 97,858 parameters include two logits; a single logit here needs 33 fewer."""
     assert main(["params", "--config", name, "--json"]) == 0
     found = json.loads(capsys.readouterr().out.splitlines()[-1])["parameters"]
     assert found == 97_858 - 33 if name == "classic/tsp" else 90_000 < found < 100_000
@@ -146,7 +146,7 @@ def test_options_that_cannot_be_honoured_are_refused(options, message):
 
 
 def published(sizes=(3, 2, 2), width=None):
-    """Three splits in the layout of PyG's raw file; the first graph is larger than a byte can number."""
+    """Return three splits in the layout of PyG's raw file; the first graph has more nodes than a byte can index."""
     random = np.random.default_rng(0)
 
     def graph(n):
@@ -208,7 +208,7 @@ def test_other_content_is_told(change, message, tmp_path):
 
 @pytest.mark.parametrize("name", ["edge_attr", "y"])
 def test_rows_of_another_graph_are_told(name, tmp_path):
-    """One lacks what the next has too many of: all in between would be shifted."""
+    """One graph lacks a row that the next has in excess: rows in between would be shifted."""
     content = published()
     first, second = content[0][1], content[0][2]
     first[name], second[name] = first[name][:-1], torch.cat([first[name][-1:], second[name]])

@@ -1,4 +1,4 @@
-"""ECHO-Chem out of small files in the format of the published ones."""
+"""ECHO-Chem from small files in the published format."""
 
 import numpy as np
 import pytest
@@ -26,7 +26,7 @@ def molecule(rng, level):
 
 
 def write(root, target):
-    """The three files below `root`; gives the graphs."""
+    """Write the three files below `root` and return the graphs."""
     rng = np.random.default_rng(0)
     folder = root / "ECHO" / "echo-chem" / target
     folder.mkdir(parents=True)
@@ -38,7 +38,7 @@ def write(root, target):
 
 
 def test_rows_of_edges_that_belong_to_another_graph_are_told(tmp_path):
-    """One graph lacks what the next has too many of."""
+    """One graph lacks a row that the next has in excess."""
     first, second, *_ = write(tmp_path, "charge")["train"]
     rows = first.edge_attr
     first.edge_attr, second.edge_attr = rows[:-1], torch.cat([rows[-1:], second.edge_attr])

@@ -1,4 +1,4 @@
-"""ECHO-Synth: labels against Floyd-Warshall, and the published files in their format."""
+"""ECHO-Synth: labels against Floyd-Warshall, and files in the published format."""
 
 import numpy as np
 import pytest
@@ -34,7 +34,7 @@ class TestDiameter(TestECHOSynth):
 
 
 def distances(batch):
-    """All shortest paths `[n, n]` by another algorithm."""
+    """Return the lengths of all shortest paths `[n, n]` by Floyd-Warshall."""
     adjacency = np.zeros((batch.num_nodes, batch.num_nodes))
     adjacency[tuple(batch.edge_index.numpy())] = 1
     assert (adjacency == adjacency.T).all()
@@ -93,7 +93,7 @@ def test_published_graphs_have_no_options_of_generated_ones(options):
 
 
 def test_the_loss_of_the_authors_trains_it(tmp_path):
-    """`log10(MSE)` through the option that names it, against the errors of the same output."""
+    """`log10(MSE)`, chosen by its import path, and its gradient match their closed forms."""
     benchmark = ECHOSynth(sizes=(6, 6, 6), store=str(tmp_path))
     benchmark.setup()
     batch = benchmark.tables["train"].batch(range(6))
@@ -112,7 +112,7 @@ def test_the_loss_of_the_authors_trains_it(tmp_path):
 
 
 def published(nodes):
-    """A path as the files hold it: features as an array, targets [ecc, diam, sssp] of every node."""
+    """Return a path graph as in the files: features as an array, targets [ecc, diam, sssp] of every node."""
     own = np.arange(nodes)
     x = np.stack([own == 1, np.linspace(0, 0.9, nodes)], axis=1).astype(np.float64)
     ends = np.stack([own[:-1], own[1:]])

@@ -1,4 +1,4 @@
-"""ECHO's families against networkx: diameters, shapes, and distances by its own search."""
+"""ECHO's families and distances against networkx: diameters, shapes and shortest paths."""
 
 import networkx as nx
 import numpy as np
@@ -10,7 +10,7 @@ from graphbench.benchmarks.echo.topologies import DIAMETERS, FAMILIES, measure, 
 def graph_of(nodes, edges):
     graph = nx.Graph(edges.tolist())
     graph.add_nodes_from(range(nodes))
-    assert graph.number_of_edges() == len(edges), "an edge comes twice"
+    assert graph.number_of_edges() == len(edges), "an edge occurs twice"
     return graph
 
 
@@ -47,7 +47,7 @@ def test_families_are_what_their_names_say():
 
 
 def test_shares_of_edges_are_the_published_ones():
-    """A line has n - 1 + 0.2 n edges, up to its end; a grid keeps about 80%, a little more in its largest component."""
+    """A line has 0.2 further edges per node except near its end, and trees have larger hubs than lobsters."""
     rng = np.random.default_rng(2)
     lines = [sample_topology("line", 40, rng) for _ in range(300)]
     nodes = np.array([n for n, _ in lines])

@@ -1,4 +1,4 @@
-"""ElectricFlow: targets against NumPy and SciPy, batches that a seed decides, and a resumed run."""
+"""ElectricFlow: targets against NumPy and SciPy, batches determined by the seed, and a resumed run."""
 
 import math
 
@@ -30,7 +30,7 @@ def benchmark(folder, family="FC", target="electric", **options):
 
 
 def single_graphs(batch):
-    """`(Laplacian, rows of its nodes)` of every graph, from the edges one by one."""
+    """Yield `(Laplacian, rows of its nodes)` of every graph, built edge by edge."""
     for graph in range(batch.num_graphs):
         rows = (batch.batch == graph).numpy()
         first, n = int(batch.ptr[graph]), int(rows.sum())
@@ -54,7 +54,7 @@ MAPS = {
     [("FC", True), ("CSL", True), ("ER", True), ("grid", True), ("regular", True), ("CSL", False), ("ER", False)],
 )
 @pytest.mark.parametrize("target", one_of_each(MAPS))
-@pytest.mark.filterwarnings("ignore:Matrix is singular")  # L† is, and its root is its own
+@pytest.mark.filterwarnings("ignore:Matrix is singular")  # L† is singular and still has a root
 def test_maps_are_those_of_numpy_and_scipy(tmp_path, family, target, centred):
     data = benchmark(tmp_path, family, target, num_nodes=12, min_nodes=6, num_demands=4, centred=centred)
     for loader in (data.train_dataloader(), data.test_dataloader()):
@@ -67,7 +67,7 @@ def test_maps_are_those_of_numpy_and_scipy(tmp_path, family, target, centred):
 
 @pytest.mark.parametrize("centred", [True, False])
 def test_demands_on_the_sphere_are_the_gaussian_ones_at_length_one(tmp_path, centred):
-    """Which is uniform on the sphere of all vectors, or of those that add up to 0."""
+    """They are uniform on the sphere of all vectors, or of those that add up to 0."""
     options = {"num_nodes": 12, "min_nodes": 6, "num_demands": 4, "centred": centred}
     folders = {demands: tmp_path / demands for demands in ("gaussian", "sphere")}
     found = [benchmark(folder, "ER", "heat", demands=name, **options) for name, folder in folders.items()]
@@ -188,7 +188,7 @@ def test_seed_number_and_rank_decide_a_batch(tmp_path):
         return [batch.y for batch in loader]
 
     first = batches()
-    torch.randn(7)  # no global generator has a say
+    torch.randn(7)  # the global generator is not used
     assert all(torch.equal(a, b) for a, b in zip(first, batches(), strict=True))
     assert torch.equal(batches(done=2)[0], first[2])
     for other in (batches(seed=1), batches(done=1), batches(rank=1)):
@@ -199,7 +199,7 @@ def test_a_batch_serves_for_as_many_steps_as_asked(tmp_path):
     loader = benchmark(tmp_path, fresh_every=2, steps_per_epoch=5).train_dataloader()
     sums = [batch.y.abs().sum().item() for batch in loader]
     assert sums[0] == sums[1] != sums[2] == sums[3] != sums[4]
-    assert next(iter(loader)).y.abs().sum().item() == sums[4]  # blocks go on from epoch to epoch
+    assert next(iter(loader)).y.abs().sum().item() == sums[4]  # blocks continue across epochs
     loader.load_state_dict({**loader.state_dict(), "done": 3})
     assert [batch.y.abs().sum().item() for batch in loader][:2] == sums[3:]
 
@@ -276,7 +276,7 @@ def test_options_that_do_not_fit_say_so(tmp_path):
 
 
 class Mixer(Architecture):
-    """Sums demands over neighbours, with dropout, so that the global generator matters too."""
+    """Sums demands over neighbours and has dropout, so the global generator also matters."""
 
     def __init__(self, spec, dim=10):
         super().__init__(spec, dim)
@@ -310,7 +310,7 @@ def fit(folder, max_steps, name, checkpoint=None):
 
 
 def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path):
-    """Stopped in the second epoch, in the middle of the steps that one batch serves."""
+    """The run stops in the second epoch; a batch serves two steps, also across epochs."""
     whole, _ = fit(tmp_path, 13, "whole.ckpt")
     part, checkpoint = fit(tmp_path, 8, "part.ckpt")
     resumed, _ = fit(tmp_path, 13, "resumed.ckpt", checkpoint)

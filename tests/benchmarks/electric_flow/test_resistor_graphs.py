@@ -24,7 +24,7 @@ def as_networkx(wires):
         graph = nx.Graph()
         graph.add_nodes_from(range(int(size)))
         graph.add_edges_from(torch.stack((tail, head), 1)[present].tolist())
-        assert graph.number_of_edges() == int(present.sum()), "an edge comes twice"
+        assert graph.number_of_edges() == int(present.sum()), "an edge occurs twice"
         graphs.append(graph)
     return graphs
 

@@ -16,14 +16,14 @@ def generator():
 
 @pytest.fixture
 def graphs(generator):
-    """Laplacians of graphs of 5 to 9 nodes, and their sizes."""
+    """Return Laplacians of graphs of 5 to 9 nodes, and their sizes."""
     wires, resistance = sample_resistors(make_wiring("ER", range(5, 10)), 20, generator)
     assert len(wires.num_nodes.unique()) > 1
     return laplacians(wires, resistance), wires.num_nodes
 
 
 def matrices(graphs, target, time=0.5):
-    """U of every graph `[n, n]`, read off as what becomes of single demands."""
+    """Yield (Laplacian, U) of every graph `[n, n]`; U is read from the images of unit demands."""
     laplacian, sizes = graphs
     mapped = map_demands(laplacian, sizes, torch.eye(laplacian.shape[-1]).double().expand_as(laplacian), target, time)
     for row, n in enumerate(sizes.tolist()):

@@ -16,7 +16,7 @@ def graphs():
 
 @pytest.fixture
 def saved(graphs, tmp_path):
-    """A file of `torch.save`."""
+    """Save the graphs with `torch.save` and return the path."""
     torch.save(graphs, tmp_path / "mine.pt")
     return tmp_path / "mine.pt"
 

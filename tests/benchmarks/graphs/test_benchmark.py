@@ -1,4 +1,4 @@
-"""`Graphs`: what is read, what is inferred, what may be overridden, and that models and encodings just work."""
+"""`Graphs`: reading, inference, overrides, and use with every model and encoding."""
 
 from __future__ import annotations
 
@@ -144,9 +144,9 @@ def tu_files(tmp_path_factory):
 
 #: Models of sequences, which refuse nodes without an order.
 SEQUENCES = {"Luna", "MEGA", "S4D", "SequenceSequoia", "SequenceTransformer"}
-#: Those of point clouds, which refuse nodes without a position.
+#: Models of point clouds, which refuse nodes without a position.
 CLOUDS = {name for name, found in registry.architectures().items() if found.distribution == "graphbench-point-clouds"}
-#: `Positions` shows the encoding that the model is given, and has no answer of its own.
+#: `Positions` shows the encoding that the model is given, and predicts nothing.
 ARCHITECTURES = sorted(registry.architectures().keys() - {"Positions"} - SEQUENCES - CLOUDS)
 
 

@@ -1,4 +1,4 @@
-"""Targets of edges in own graphs: found, split, trained on, scored and predicted, a row for each edge."""
+"""Edge targets of users' graphs: detection, splits, training, scores, and predictions with a row for each edge."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SPLITS = ("train", "val", "test")
 
 
 def edge_graphs(num_graphs=12, seed=0):
-    """Cycles of 4 to 8 nodes; targets of edges that are the same in both directions, and some that are not."""
+    """Return cycles of 4 to 8 nodes, with edge targets that are equal in both directions and some that are not."""
     random = torch.Generator().manual_seed(seed)
     graphs = []
     for number in range(num_graphs):
@@ -69,7 +69,7 @@ class TestGapsOfOneGraph(TestClassesOfSeveralGraphs):
 @pytest.mark.parametrize(
     ("options", "task", "classes", "symmetric"),
     [
-        ({}, "edge-regression", None, True),  # edge_y by itself
+        ({}, "edge-regression", None, True),  # edge_y by default
         ({"target": "kind"}, "edge-classification", 2, True),
         ({"target": "third"}, "edge-classification", 3, False),
         ({"target": "toward"}, "edge-regression", None, False),
@@ -206,7 +206,7 @@ def test_training_scores_and_predictions_by_command(target, score, tmp_path, mon
     assert len(table) == sum(graph.num_edges for graph in new)
     ends = np.concatenate([graph.edge_index.T.numpy() for graph in new])
     assert (table[["source", "destination"]].to_numpy(dtype=int) == ends).all()
-    if target == "kind":  # both directions have one target, so they get one answer
+    if target == "kind":  # both directions have one target, so they get one prediction
         first = table.iloc[: new[0].num_edges]["probability_1"].to_numpy()
         np.testing.assert_allclose(first[: len(first) // 2], first[len(first) // 2 :], atol=1e-5)
     torch.save(new, "new.pt")

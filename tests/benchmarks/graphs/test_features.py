@@ -1,4 +1,4 @@
-"""Features that are scaled, against PyG's transform."""
+"""Node features normalised as by PyG, and features of whole graphs."""
 
 from functools import partial
 
@@ -16,7 +16,7 @@ PATH = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
 
 
 def words(generator):
-    """Counts of words: a node without any, one whose sum is below 1, and others."""
+    """Return word counts: a node without words, one whose sum is below 1, and others."""
     counts = torch.rand(3, 5, generator=generator).mul(4).round()
     counts[0], counts[1] = 0.0, 0.1
     return counts
@@ -61,7 +61,7 @@ def test_categories_alone_are_refused(documents, opened):
 
 
 def in_a_solvent(number, **changed):
-    """A path whose column y is its temperature."""
+    """Return a path whose column y is its temperature."""
     graph = Data(x=torch.ones(4, 1), edge_index=torch.tensor([[0, 1, 2], [1, 2, 3]]), y=torch.tensor([number / 7]))
     graph.temperature, graph.solvent, graph.both = number / 7, ("water", "air")[number % 2], torch.ones(1, 2)
     for name, value in changed.items():
@@ -105,7 +105,7 @@ def test_a_model_learns_what_only_a_column_of_the_graph_says():
     batch = part.table.batch([0, 1])
     with torch.no_grad():
         low, high = module.task.predict(module.eval()(batch), batch)[0].flatten().tolist()
-    # The graphs are alike, so without the column both predictions would be one number.
+    # The graphs are alike, so without the column both predictions would be equal.
     assert high - low > (60 - 5) / 7 / 2
 
 

@@ -21,7 +21,7 @@ SHORT = [*SMALL_MODEL, "--trainer.max_epochs", "1"]
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
-    """A folder with the same graphs as users have them, and with TU files."""
+    """Return a folder with the same graphs in users' formats, and with TU files."""
     folder = tmp_path_factory.mktemp("mine")
     graphs = make_graphs()
     torch.save(graphs, folder / "mine.pt")
@@ -65,7 +65,7 @@ def test_fit_test_predict_and_params(place, tmp_path, monkeypatch, capsys, sourc
     assert main(["predict", "--run", str(run.path), "--split", "val"]) == 0
     frame = pd.read_csv(run.path / "predictions-val.csv")
     assert [name for name in columns if name not in frame] == []
-    if metric == "MRR":  # the report reads runs of every kind alike
+    if metric == "MRR":  # the report reads runs of every kind in the same way
         assert main(["report", str(run.path), "--output", str(tmp_path / "report")]) == 0
 
 
@@ -100,7 +100,7 @@ def test_a_moved_run_is_tested_again(place, tmp_path, monkeypatch, capsys):
     assert main(["fit", *data, *SHORT, "--run", "run"]) == 0
     assert main(["test", "--run", "run"]) == 0
     first = RunFolder(before / "run").read_results()["test"]
-    monkeypatch.chdir(tmp_path)  # from another folder the data are found where the fit was started
+    monkeypatch.chdir(tmp_path)  # data are found in the folder where the fit started, not in the current one
     assert main(["test", "--run", "before/run"]) == 0
     shutil.move(before, after)
     shutil.rmtree(after / "data")
@@ -183,7 +183,7 @@ def test_the_function_of_a_run_that_was_sent_runs_only_when_trusted(tmp_path, mo
     (tmp_path / "their_graphs.py").write_text(FUNCTION)
     data = ["--data", "Graphs", "--data.source", "their_graphs:load", "--data.store", str(tmp_path / "store")]
     assert main(["fit", *data, *SHORT, "--run", "run"]) == 0
-    assert main(["test", "--run", "run"]) == 0, "one's own run"
+    assert main(["test", "--run", "run"]) == 0, "a user's own run"
     shutil.move("run", "sent")
     capsys.readouterr()
     assert main(["test", "--run", "sent"]) == 1

@@ -1,4 +1,4 @@
-"""New graphs of a source: JSON lines graph by graph, whatever the length of the file, other sources as a whole."""
+"""New graphs of a source: JSON lines in parts, names of nodes, and rows that cannot be used."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_no_more_than_a_part_is_parsed_at_once(benchmark, write, monkeypatch):
     parse = json_lines.graph_of_line
     monkeypatch.setattr(json_lines, "graph_of_line", lambda *words: read.append(words[1]) or parse(*words))
     parts = benchmark.read_input(write(*map(line, range(12))), size=5)
-    read.clear()  # the first one is asked for its columns
+    read.clear()  # the first line was read for its columns
     next(parts)
     assert len(read) == 5
     next(parts)
@@ -106,7 +106,7 @@ def test_a_line_without_a_graph_keeps_its_id(benchmark, write):
 
 
 def named_tables(folder, graphs):
-    """Graph -> names of its nodes, in a path; the first node of each has the weight 1, the others 0."""
+    """Write path graphs as tables, given graph -> names of its nodes; the first node has weight 1, the others 0."""
     folder.mkdir()
     nodes = [(graph, name, float(not at)) for graph, names in graphs.items() for at, name in enumerate(names)]
     edges = [(graph, *pair) for graph, names in graphs.items() for pair in pairwise(names)]
@@ -126,7 +126,7 @@ def test_nodes_keep_the_names_that_tables_give_them(tmp_path):
     flat = [name for part in parts for row in part.rows for name in part.node_names[row]]
     first = [name for name, one in zip(flat, torch.cat(ones).tolist(), strict=True) if one]
     assert first == ["n0-c", "n1-c", "n2-c", "n3-c", "n4-c", "7", *(f"n{n}-c" for n in range(6, 10))], (
-        "names stand beside their own features"
+        "names match the features of their nodes"
     )
 
 
@@ -153,7 +153,7 @@ def test_numbered_nodes_have_no_names(benchmark, write):
 
 
 def test_a_column_is_refused_where_graphs_are_in_none(benchmark, write):
-    """The column of a table of molecules; it would be ignored in silence."""
+    """Only tables of molecules have such a column; here it would be silently ignored."""
     for read in (benchmark.read_input, benchmark.read_labelled):
         with pytest.raises(BadInput, match="no column 'structure'"):
             read(write(line(0)), "structure")

@@ -1,4 +1,4 @@
-"""What a source calls its nodes, kept in the store and written beside predictions of a split."""
+"""Node names of a source are kept in the store and written with the predictions of a split."""
 
 from itertools import pairwise
 
@@ -15,7 +15,7 @@ from graphbench.training.tasks.rows import rows_of
 
 
 def tables(folder, sizes, target):
-    """Paths; the number of a node is its target, and it is called by this number and its graph, in no order."""
+    """Write path graphs of named nodes as tables; return the benchmark and the names of each graph."""
     folder.mkdir()
     names = [[f"Knoten {g}/{size - k} ü" for k in range(size)] for g, size in enumerate(sizes)]
     rows = [(f"g{g}", name, g + k / 10, "ab"[k % 2]) for g, one in enumerate(names) for k, name in enumerate(one)]
@@ -30,7 +30,7 @@ def tables(folder, sizes, target):
 
 
 def columns_of(data, split):
-    """What `predict_step` returns for a split, with targets in the place of predictions, and of classes those alike."""
+    """Return what `predict_step` returns for a split, with targets, repeated for each class, as predictions."""
     batch = data.tables[split].batch(range(len(data.tables[split])))
     values = batch.y.reshape(len(batch.y), -1)
     predictions = values.float().expand(-1, data.spec.num_classes or -1)

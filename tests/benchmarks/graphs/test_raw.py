@@ -1,4 +1,4 @@
-"""Raw graphs: edges that are listed once, against all pairs of edges."""
+"""Raw graphs: the number of edges listed once, against a comparison of all pairs of edges."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from graphbench.benchmarks.graphs.readers.objects import raw_from_objects
 
 
 def drawn(generator, count, both):
-    """Random graphs with loops and repeated edges; `both` lists every edge of the last one in both directions."""
+    """Return random graphs with loops and repeated edges; `both` lists every edge of the last in both directions."""
     graphs = []
     for number in range(count):
         nodes = int(generator.integers(2, 8))

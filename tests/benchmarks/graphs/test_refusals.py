@@ -46,7 +46,7 @@ def test_errors_name_the_graph_and_the_row(graphs, tmp_path, number, values, opt
         ({"target": "enrgy"}, UnknownName, "'enrgy'. Did you mean energy"),
         ({"node_features": ["chrge"]}, UnknownName, "'chrge'. Did you mean charge"),
         ({"continuous": ["chrge"]}, UnknownName, "'chrge'. Did you mean charge"),
-        ({"continuous": ["charge"]}, BadInput, "but charge is none here"),  # of Data, x alone is read by default
+        ({"continuous": ["charge"]}, BadInput, "but charge is none here"),  # of Data, only x is read by default
         ({"group_column": "batch_numbr"}, UnknownName, "Did you mean batch_number"),
         ({"target": "edge_attr", "task": "node-regression"}, BadInput, "does not fit edge_attr"),
         ({"target": ["energy", "role"]}, BadInput, "different levels"),

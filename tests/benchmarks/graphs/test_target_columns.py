@@ -1,4 +1,4 @@
-"""Bounds and logarithms as targets of own graphs, nodes and edges: the columns by hand, and as `Molecules` has them."""
+"""Bounds and logarithms as targets of users' graphs and nodes, against columns by hand and `Molecules`."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def opened(tmp_path):
 
 
 def gathered(data, name):
-    """A column of all splits in the order of the source's graphs."""
+    """Return a column of all splits in the order of the source's graphs."""
     rows = [int(row) for split in SPLITS for row in data.ids(split)]
     values = torch.cat([data.tables[split].columns[name] for split in SPLITS])
     return values[torch.tensor(rows).argsort()].numpy()
@@ -120,7 +120,7 @@ def test_a_logarithm_needs_numbers_above_0_and_a_target_of_this_name(write, open
 
 @pytest.mark.slow
 def test_they_are_trained_on_and_predicted_in_their_unit(write, tmp_path):
-    """Scores are those of exact targets alone, in the unit of the file."""
+    """Scores cover only exact targets, in the unit of the file."""
     source, run = write({"a": CELLS, "b": [n + 0.5 for n in range(30)]}), tmp_path / "run"
     options = ["--data.source", source, "--data.target", "[a, b]", "--data.log10", "a", "--data.root", str(tmp_path)]
     size = {"hidden_dim": 8, "num_layers": 1, "num_heads": 2}

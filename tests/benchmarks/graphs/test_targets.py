@@ -18,7 +18,7 @@ COUNT = 30
 
 
 def source(level, labels):
-    """Thirty graphs with a label each, or one graph of thirty nodes."""
+    """Return thirty graphs with a label each, or one graph of thirty labelled nodes."""
     labels = torch.as_tensor(labels)
     if level == "node":
         return Data(x=torch.zeros(COUNT, 1), edge_index=ring(COUNT), y=labels)
@@ -103,7 +103,7 @@ def test_classes_that_a_split_lacks_are_said_before_training(tmp_path, caplog):
 
 @pytest.fixture
 def tables(tmp_path):
-    """Write thirty rings as tables with a target each, and open them."""
+    """Write thirty paths of three nodes as tables with a target each, and open them."""
 
     def opened(cells, **options):
         (tmp_path / "graphs.csv").write_text("\n".join(["graph,y", *(f"g{n},{cell}" for n, cell in enumerate(cells))]))
@@ -144,7 +144,7 @@ def test_a_word_among_numbers_is_named_with_the_option_to_type(tables):
 
 
 def weighted_graphs():
-    """Thirty graphs with a number, classes of nodes, weights of both; the last node has neither class nor weight."""
+    """Return thirty graphs with a number, node classes and weights of both; the last node lacks class and weight."""
     graphs = []
     for number, graph in enumerate(make_graphs(30)):
         count = graph.num_nodes

@@ -1,4 +1,4 @@
-"""The restricted reader of pickled lists: the same graphs as pickle's own, nothing run, little memory."""
+"""The restricted reader of pickled lists gives the graphs of `pickle`, runs nothing and uses little memory."""
 
 import pickle
 import pickletools
@@ -33,7 +33,7 @@ def written(tmp_path, value, protocol=4):
     return path
 
 
-@pytest.mark.parametrize(  # pickle writes lists in parts of 1,000, and single items apart
+@pytest.mark.parametrize(  # pickle writes lists in batches of 1,000, and single items differently
     ("count", "protocol"), [(1, 3), (1, 4), (1, 5), (2, 3), (2, 4), (2, 5), (1001, 4)]
 )
 def test_graphs_are_those_of_pickle(tmp_path, protocol, count):
@@ -123,12 +123,12 @@ def test_no_cut_and_no_changed_byte_raises_anything_else(tmp_path):
                 list(read_pickled_graphs(path))
             except CorruptData:
                 refused += 1
-    # Every cut shows; a changed number in a tensor does not.
+    # Every cut is detected; a changed number in a tensor is not.
     assert refused >= len(opcodes) + 200
 
 
 def test_graphs_are_forgotten(tmp_path):
-    """Of 3,000 graphs in parts of 1,000 only those of one part are alive."""
+    """After 2,500 of 3,000 graphs, only those of the current batch of 1,000 are alive."""
     graphs = read_pickled_graphs(written(tmp_path, [(torch.full((3,), float(n)), [n]) for n in range(3000)]))
     seen = [weakref.ref(tensor) for tensor, _ in islice(graphs, 2500)]
     alive = [float(tensor[0]) for tensor in (reference() for reference in seen) if tensor is not None]

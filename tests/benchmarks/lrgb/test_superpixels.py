@@ -1,4 +1,4 @@
-"""LRGB's five data sets, out of small files in the layout of the published archives."""
+"""LRGB's five data sets, from small files in the layout of the published archives."""
 
 import pickle
 import zipfile
@@ -27,7 +27,7 @@ def edges_of(rng, nodes):
 
 
 def superpixels(rng, categories):
-    """One graph as LRGB's script writes it: half-precision nodes, float edges, labels as bytes."""
+    """Return one graph as LRGB's script writes it: half-precision nodes, float edges, labels as bytes."""
     nodes = int(rng.integers(1, 30))
     edge_index = edges_of(rng, nodes)
     x = torch.from_numpy(rng.random((nodes, 14))).half()
@@ -48,7 +48,7 @@ def peptide(rng, targets):
 
 
 def contacts(rng):
-    """One molecule; its pairs are in both directions, and a few wrong pairs are labelled 0."""
+    """Return one molecule with pairs in both directions and two negative pairs of label 0."""
     x, edge_attr, edge_index = atoms_and_bonds(rng)
     pairs = torch.tensor([[0, 2, 1, 1], [2, 0, 0, 2]])
     return x, edge_attr, edge_index, pairs, torch.tensor([1, 1, 0, 0], dtype=torch.int32)
@@ -69,7 +69,7 @@ def graphs_of(cls):
 
 
 def write(cls, root):
-    """The three files of a data set below `root`, where PyG puts them; gives the graphs."""
+    """Write the three files of a data set below `root`, where PyG puts them, and return the graphs."""
     graphs = graphs_of(cls)
     raw = root / "LRGB" / cls.published_name / "raw"
     raw.mkdir(parents=True)
@@ -83,7 +83,7 @@ def write(cls, root):
 
 
 def small(cls):
-    """The class with splits as small as the files written here, under its own name."""
+    """Return the class under its own name, with the split sizes of the files written here."""
     spec = cls.spec.__class__(**{**cls.spec.__dict__, "split_sizes": tuple(SIZES.values())})
     return type(cls.__name__, (cls,), {"spec": spec})
 

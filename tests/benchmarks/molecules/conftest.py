@@ -1,4 +1,4 @@
-"""A file of molecules of one's own."""
+"""A user's file of molecules."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ring_molecules import SMILES
 
 @pytest.fixture
 def file(tmp_path):
-    """Thirty molecules with a number, a class, two labels and a fold."""
+    """Write thirty molecules with a number, a class, two labels and a fold."""
     rows = ["smiles,value,kind,hot,cold,fold,name"]
     for number, smiles in enumerate(SMILES):
         hot, cold = ("", 1) if number % 4 == 0 else (number % 2, "")

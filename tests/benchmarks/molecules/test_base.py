@@ -1,4 +1,4 @@
-"""Molecules that nobody trained on have the graphs that the benchmark itself would have made of them."""
+"""New molecules get the graphs that the benchmark would build from them."""
 
 from __future__ import annotations
 

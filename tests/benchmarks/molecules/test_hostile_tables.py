@@ -1,4 +1,4 @@
-"""Tables as people have them: a training and a prediction read the same rows, or refuse them with the same sentence."""
+"""Tables as users write them: training and prediction read the same rows or give the same error."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PAIRS = list(zip(SMILES, VALUES, strict=True))
 
 
 def structures(**properties: str) -> str:
-    """The molecules as an SDF file."""
+    """Return the molecules as the text of an SDF file."""
     text = ""
     for smiles, value in PAIRS:
         more = "".join(f">  <{name}>\n{cell}\n\n" for name, cell in properties.items())
@@ -96,7 +96,7 @@ READ = {
     "book.xlsx": lambda path: workbook(path, ["smiles", "y"], *map(list, PAIRS)),
     "gaps.xlsx": lambda path: workbook(path, ["", "smiles", "", "y"], [], *([1, s, None, v] for s, v in PAIRS)),
 }
-#: Tables that nobody can read as they are meant.
+#: Tables that are damaged or ambiguous.
 REFUSED = {
     "empty.csv": "",
     "blank.csv": "\n\n  \n",
@@ -128,7 +128,7 @@ REFUSED = {
 
 @pytest.fixture
 def file(request, tmp_path):
-    """A table by its name."""
+    """Write the table of this name and return its path."""
     path, content = tmp_path / request.param, (READ | REFUSED)[request.param]
     if path.suffix == ".xlsx" and importlib.util.find_spec("openpyxl") is None:
         pytest.skip("needs the extra excel")
@@ -140,7 +140,7 @@ def file(request, tmp_path):
 
 
 def trained(path):
-    """SMILES and targets that a training reads, and how many rows it cannot use; or what it says."""
+    """Return the SMILES and targets that training reads and the number of unusable rows, or its error."""
     try:
         found = read_user_file(FileRequest(path, targets=("y",), on_error="skip"))
     except GraphbenchError as error:
@@ -155,7 +155,7 @@ def trained(path):
 
 
 def answered(path, size):
-    """SMILES that a prediction has graphs of, and how many rows with content it has none for; or what it says."""
+    """Return the SMILES that a prediction reads and the number of unusable rows that are not blank, or its error."""
     data, smiles, problems = Molecules(str(path.with_name("a.csv")), "y"), [], 0
     try:
         for part in data.read_input(str(path), size=size):

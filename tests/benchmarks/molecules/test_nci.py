@@ -1,4 +1,4 @@
-"""NCI as a benchmark: the contract, texts by row, no work twice."""
+"""NCI as a benchmark: the contract, texts by row, and prepared data that is used again."""
 
 import hashlib
 
@@ -31,7 +31,7 @@ def benchmark(store):
 
 
 class TestNCI(BenchmarkContract):
-    """All of it, prepared once."""
+    """All of NCI, prepared once."""
 
     complete = True
 
@@ -80,7 +80,7 @@ def test_texts_need_open_data_and_a_known_split(benchmark, tmp_path):
         benchmark.ids("validation")
 
 
-pytestmark = pytest.mark.slow  # reads all of it twice; test_nci.py has it once
+pytestmark = pytest.mark.slow  # reads all of NCI twice
 
 
 @pytest.fixture(scope="module")

@@ -24,7 +24,7 @@ def write_csv(path, rows):
 
 
 def write_raw(folder, labels):
-    """The flat files as OGB's archive holds them: bonds once, in the order of OGB's own reader."""
+    """Write the files of OGB's archive in one folder: each bond once, in the order of OGB's reader."""
     folder.mkdir(parents=True, exist_ok=True)
     graphs = [smiles2graph(smiles) for smiles in SMILES]
     write_csv(folder / "num-node-list.csv.gz", [[g["num_nodes"]] for g in graphs])
@@ -117,7 +117,7 @@ def test_scores_are_those_of_ogbs_evaluator(name, metric, tasks):
     truth = (torch.rand(60, tasks, generator=generator) < 0.3).float()
     if tasks > 1:
         truth[torch.rand(60, tasks, generator=generator) < 0.6] = torch.nan
-        truth[:, 5] = torch.nan  # a task that nobody tested
+        truth[:, 5] = torch.nan  # a task without labels
         truth[:, 6] = 0.0
     scores = torch.randn(60, tasks, generator=generator)
     ours = metric()

@@ -1,4 +1,4 @@
-"""OpenADMET's challenges from small files in the published layout: parts, scales, gaps and what cannot be used."""
+"""OpenADMET's challenges from small files in the published layout: splits, scales, gaps and unusable files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from graphbench.errors import BadInput, CorruptData, MissingData
 
 EXPANSION = ["LogD", "KSOL", "HLM CLint", "MLM CLint", "Caco-2 Permeability Papp A>B", "Caco-2 Permeability Efflux",
              "MPPB", "MBPB", "MGMB"]  # fmt: skip
-#: Columns beside the molecule, and whether challenges score their logarithm.
+#: Target columns, and whether challenges score their logarithm.
 LAYOUTS = {
     "expansionrx": dict.fromkeys(EXPANSION, True) | {"LogD": False},
     "pxr": {"pEC50": False},
@@ -24,7 +24,7 @@ LAYOUTS = {
 
 
 def measured(column, number):
-    """A value of molecule `number`: every fifth is unknown, and some are below zero as noise makes them."""
+    """Return the value of molecule `number`: every fifth is missing, and some are below zero, as from noise."""
     return None if (number + len(column)) % 5 == 0 else number - 2.0
 
 
@@ -79,8 +79,8 @@ def test_parts_targets_and_gaps_are_those_of_the_files(challenge, tmp_path):
                 else:
                     assert value == pytest.approx(math.log10(max(truth, 0) + 1) if logged else truth)
     known = {n for n in range(30) if any(measured(column, n) is not None for column in layout)}
-    assert set(seen) == known, "a molecule without any value is left out, every other is there once"
-    assert sum(split == "val" for split in seen.values()) in (2, 3), "a ninth of what trains and validates"
+    assert set(seen) == known, "molecules without any value are left out, all others appear once"
+    assert sum(split == "val" for split in seen.values()) in (2, 3), "a ninth of training and validation"
 
 
 def test_a_chosen_endpoint_has_its_molecules_alone(tmp_path):

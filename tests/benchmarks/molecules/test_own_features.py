@@ -1,4 +1,4 @@
-"""Numbers beside a molecule: from the file to the head, in training, prediction and export."""
+"""Numbers that belong to a molecule: from the file to the head, in training, prediction and export."""
 
 import numpy as np
 import pandas as pd
@@ -105,7 +105,7 @@ def test_options_that_contradict_each_other_are_refused(options):
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    """A model whose target depends on the columns alone."""
+    """Train a model whose target depends only on the columns."""
     folder = tmp_path_factory.mktemp("beside")
     random = np.random.default_rng(1)
     count = 160
@@ -158,5 +158,5 @@ def test_the_exported_program_takes_the_numbers(run):
     from graphbench.inference.exporting.program import export_program
 
     module = load(run[0] / "run").module
-    _, fields = export_program(module, module.spec)  # held against the model there
+    _, fields = export_program(module, module.spec)  # compares it with the model
     assert fields.axes["graph_dense"] == "graph"

@@ -1,4 +1,4 @@
-"""Molecules of the user as a benchmark: options, tasks, splits and the contract."""
+"""A user's molecules as a benchmark: options, tasks, splits and the contract."""
 
 from typing import ClassVar
 
@@ -230,7 +230,7 @@ def test_baselines_are_fitted_on_the_molecules_that_the_model_trains_on(opened):
 
 @pytest.fixture
 def repeated(tmp_path):
-    """Every molecule of `SMILES` twice, spelled in two ways, with a weight."""
+    """Write every molecule of `SMILES` twice, in two spellings, with a weight."""
     spelled = [*SMILES, *(Chem.MolToSmiles(Chem.MolFromSmiles(text), doRandom=True) for text in SMILES)]
     rows = ["smiles,value,weight", *(f"{text},{n % 30},{1 + n % 2}" for n, text in enumerate(spelled))]
     (tmp_path / "repeated.csv").write_text("\n".join(rows))
@@ -250,7 +250,7 @@ def test_rows_of_one_molecule_are_in_one_split(repeated, tmp_path, options):
         assert abs(len(rows) - len(apart[name])) <= 1
     assert set.union(*together.values()) == set.union(*apart.values()) == set(range(60))
     shared = [{row % 30 for row in rows} for rows in apart.values()]
-    assert set.intersection(shared[0], shared[1]), "the option to turn it off does"
+    assert set.intersection(shared[0], shared[1]), "repeats=apart separates equal molecules"
 
 
 def test_files_without_repeats_are_split_as_ever(opened):
@@ -284,7 +284,7 @@ def test_workbooks_are_refused_before_a_model_is_built(monkeypatch):
 
 @pytest.fixture
 def assays(tmp_path):
-    """Thirty molecules with a concentration, of which some are bounds, and a number with gaps."""
+    """Write thirty molecules with a concentration, in part as bounds, and a number with gaps."""
     rows = ["smiles,IC50,logS,trust"]
     for number, smiles in enumerate(SMILES):
         sign = {0: ">", 1: "<= ", 2: "\u2265"}.get(number % 10, "")
@@ -307,7 +307,7 @@ def test_bounds_are_no_targets_and_keep_their_numbers(assays, tmp_path):
             assert found == pytest.approx(expected, nan_ok=True)
             assert columns["y_lower"][place, 1].isnan()
     weights = data.tables["train"].columns["weight"]
-    assert float(weights.mean()) == pytest.approx(1)  # rows of bounds are trained on, too
+    assert float(weights.mean()) == pytest.approx(1)  # rows with bounds are also trained on
 
 
 def test_logarithms_decide_scores_baselines_and_metric(assays, tmp_path):

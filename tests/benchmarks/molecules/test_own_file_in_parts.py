@@ -1,4 +1,4 @@
-"""A file of molecules that is read in parts: equal bytes with reading it whole, also after a kill."""
+"""A file of molecules read in parts gives the bytes of reading it whole; an interruption loses one part."""
 
 import pytest
 from ring_molecules import SMILES
@@ -13,7 +13,7 @@ from graphbench.data.parts.shares import Share
 
 @pytest.fixture
 def marred(tmp_path):
-    """A file of which some rows cannot be used, some are repeated, and all have weights and bounds."""
+    """Write a file with weights, some rows that cannot be used, some repeats and some bounds."""
     rows = ["smiles,value,w"]
     for number, smiles in enumerate([*SMILES, "C1CC", *SMILES[:7], "CC(C)", "N" * 70]):
         value = "low" if number == 11 else f">{number}" if number % 5 == 0 else number / 3
@@ -24,7 +24,7 @@ def marred(tmp_path):
 
 
 def arrays_of(store):
-    """Name -> bytes of the arrays of the one table in a store."""
+    """Return name -> bytes of the arrays of the only table in a store."""
     (folder,) = store.glob("table-*")
     return {path.name: path.read_bytes() for path in folder.glob("*.npy")}
 
@@ -83,7 +83,7 @@ def test_several_files_in_parts_are_one_training_set(file, marred, tmp_path, mon
 
 @pytest.mark.parametrize("options", [{}, {"split": "scaffold", "id_column": "w"}])
 def test_two_training_files_are_joined_on_the_disk_as_in_memory(file, marred, tmp_path, monkeypatch, options):
-    # Targets of one file need float64, those of the other are bounds in part.
+    # Targets of one file need float64, and some of the other are bounds.
     lines = "".join(f"{smiles},{number + 1e-9},1\n" for number, smiles in enumerate(SMILES))
     (tmp_path / "fine.csv").write_text(f"smiles,value,w\n{lines}")
     if not options:

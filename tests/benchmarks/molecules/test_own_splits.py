@@ -1,4 +1,4 @@
-"""Every way in which a user says how molecules are split: applied as said, or refused in one line."""
+"""Every way in which a user can split molecules: applied as given, or refused with a message."""
 
 import logging
 from contextlib import nullcontext

@@ -1,4 +1,4 @@
-"""PCQM4Mv2 and PCQM4M from small files in OGB's layout, against OGB's own reading of them."""
+"""PCQM4Mv2 and PCQM4M from small files in OGB's layout, against OGB's conversion of SMILES."""
 
 import gzip
 import hashlib
@@ -17,7 +17,7 @@ SPLIT = {"train": [0, 2, 3, 5, 7], "valid": [1, 4], "test-dev": [6]}
 
 
 def write_raw(folder, split=SPLIT, smiles=SMILES, gaps=None):
-    """`data.csv.gz` and `split_dict.pt` as OGB writes them; the last molecule of the test has no label."""
+    """Write `data.csv.gz` and `split_dict.pt` as OGB does; the molecule of `test-dev` has no label."""
     folder.mkdir(parents=True, exist_ok=True)
     gaps = [float(n) / 2 for n in range(len(smiles))] if gaps is None else gaps
     rows = [f"{n},{text},{'' if n == 6 else gap}" for n, (text, gap) in enumerate(zip(smiles, gaps, strict=True))]
@@ -28,7 +28,7 @@ def write_raw(folder, split=SPLIT, smiles=SMILES, gaps=None):
 
 @pytest.fixture
 def small(monkeypatch):
-    """The sizes of the small files in place of the published ones."""
+    """Replace the published sizes by those of the small files."""
     from dataclasses import replace
 
     for benchmark in (PCQM4Mv2, PCQM4M):

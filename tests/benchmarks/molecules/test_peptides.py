@@ -1,4 +1,4 @@
-"""Peptides out of modlamp's files: labels, sizes, and a split without leakage."""
+"""Peptides from modlamp's files: labels, sizes, and a split without leakage."""
 
 from importlib.util import find_spec
 from itertools import combinations
@@ -33,7 +33,7 @@ def sequences(count, seed, length=8):
 
 @pytest.fixture
 def package(tmp_path, monkeypatch):
-    """Files in modlamp's format: 20 sequences of each class, some of them in two files or twice."""
+    """Write files in modlamp's format: 20 sequences of each class, some of them in two files or twice."""
     amp, other, acp, membrane, chance = (sequences(20, seed) for seed in range(5))
     both = amp[:2]  # antimicrobial and anticancer
     files = {
@@ -50,7 +50,7 @@ def package(tmp_path, monkeypatch):
 
 
 def small(**options):
-    """The benchmark without the split sizes of the real files, which another `max_length` takes away."""
+    """Return the benchmark with another `max_length`, so that the split sizes of the real files do not apply."""
     return AMPPeptides(max_length=options.pop("max_length", 29), batch_size=16, **options)
 
 
@@ -141,7 +141,7 @@ def test_real_split_has_the_sizes_of_the_specification_and_no_leak(monkeypatch):
     parts = [{found.sequences[row][i : i + 12] for row in rows for i in range(19)} for rows in split.values()]
     whole = [{text for text in part if len(text) == 12} for part in parts]
     shared = [len(a & b) / len(b) for a, b in combinations(whole, 2)]
-    assert max(shared) < 0.02  # twelve residues in a row that two splits have in common
+    assert max(shared) < 0.02  # windows of twelve residues that two splits share
 
 
 def test_absent_package_is_told(tmp_path, monkeypatch):
@@ -157,7 +157,7 @@ FRACTIONS = {"train": 0.7, "val": 0.15, "test": 0.15}
 
 
 def random_sequences(count, seed=0):
-    """Sequences, of which many are copies of another with a few changes."""
+    """Return sequences, many of which are copies of another with a few changes."""
     rng = np.random.default_rng(seed)
     letters = np.array(list("ACDEFGHIKLMNPQRSTVWY"))
     found = []

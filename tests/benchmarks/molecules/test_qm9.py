@@ -1,4 +1,4 @@
-"""QM9 from small files in both layouts, against PyG's own reading, and contacts against a loop over pairs."""
+"""QM9 from small files in both layouts, against PyG's reader, and contacts against a loop over pairs."""
 
 from importlib.util import find_spec
 
@@ -17,7 +17,7 @@ from graphbench.benchmarks.molecules.qm9_sources import HARTREE, QM9_TARGETS
 from graphbench.errors import BadInput, CorruptData, MissingData
 
 SMILES = ["C", "N", "O", "CC#N", "OCCCCCO", "c1ccoc1", "CC(=O)N", "NCCCCCF", "C1CC1", "C1CCCCCC1", "C1CCCCCCC1"]
-LEFT_OUT = 3  # number of a molecule that the list names, from 1
+LEFT_OUT = 3  # 1-based number of the molecule that the list names
 CSV_COLUMNS = (
     *("A", "B", "C", "mu", "alpha", "homo", "lumo", "gap", "r2", "zpve", "u0", "u298", "h298", "g298", "cv"),
     *("u0_atom", "u298_atom", "h298_atom", "g298_atom"),
@@ -43,7 +43,7 @@ def values(row):
 
 @pytest.fixture
 def raw(tmp_path, molecules):
-    """`gdb9.sdf`, `gdb9.sdf.csv` and `uncharacterized.txt` as published."""
+    """Write `gdb9.sdf`, `gdb9.sdf.csv` and `uncharacterized.txt` as published."""
     folder = tmp_path / "QM9" / "raw"
     folder.mkdir(parents=True)
     blocks = [f"gdb_{n + 1}\n" + Chem.MolToMolBlock(mol).split("\n", 1)[1] for n, mol in enumerate(molecules)]
@@ -61,7 +61,7 @@ def small(monkeypatch):
 
 
 def by_name(benchmark):
-    """Name of a molecule -> its graph as a batch of one."""
+    """Return name of a molecule -> its graph as a batch of one."""
     found = {}
     for split in ("train", "val", "test"):
         table = benchmark.tables[split]
@@ -83,7 +83,7 @@ def test_published_files_are_read_as_pyg_reads_them(tmp_path, raw, small, molecu
 
 
 def test_pack_rows_are_the_same_molecules(tmp_path, molecules, monkeypatch):
-    """One file in qm9pack's columns; the atoms of one row come in another order than those of its SMILES."""
+    """The file has qm9pack's columns; one row lists its atoms in another order than its SMILES."""
     path, lines = tmp_path / "part.csv", ["Index,SMILES,Elements,XYZ_Ang,HOMO_LUMO_gap_au,InternalEnergy_0K_au"]
     for number, (smiles, mol) in enumerate(zip(SMILES, molecules, strict=True)):
         order = list(range(mol.GetNumAtoms()))
@@ -105,7 +105,7 @@ def test_pack_rows_are_the_same_molecules(tmp_path, molecules, monkeypatch):
         ends = [sorted((bond.GetBeginAtomIdx(), bond.GetEndAtomIdx())) for bond in mol.GetBonds()]
         assert sorted(sorted(e) for e in batch.edge_index.t().tolist())[::2] == sorted(ends)
         own = torch.tensor(mol.GetConformer().GetPositions())
-        for a, b in ends:  # hydrogens at one atom may change places, bond lengths nearly do not
+        for a, b in ends:  # hydrogens of one atom may be swapped, which hardly changes bond lengths
             length, expected = ((place[a] - place[b]).norm() for place in (batch.pos, own))
             assert float(length) == pytest.approx(float(expected), abs=0.05)
 
@@ -121,7 +121,7 @@ def test_constrained_solubility_is_normalised_over_training_molecules(tmp_path, 
 
 
 def named_bonds(batch, numbers):
-    """(smaller atom, larger atom, type) of every bond, both directions of which must agree."""
+    """Return (smaller atom, larger atom, type) of every bond; both directions must agree."""
     rows = zip(*batch.edge_index.tolist(), batch.edge_attr[:, 0].tolist(), strict=True)
     bonds = [(numbers[a], numbers[b], kind) for a, b, kind in rows]
     assert sorted(bonds) == sorted((b, a, kind) for a, b, kind in bonds)
@@ -129,7 +129,7 @@ def named_bonds(batch, numbers):
 
 
 def kekule_bonds(mol):
-    """The same of a molecule, by RDKit's valence of each bond in the Kekulé form."""
+    """Return the same for a molecule, from RDKit's bond types in the Kekulé form."""
     kekule = Chem.RemoveHs(mol)
     Chem.Kekulize(kekule, clearAromaticFlags=True)
     ends = (
@@ -149,7 +149,7 @@ def test_types_of_published_files_are_elements_and_kekule_bonds(tmp_path, raw, s
         bonds = named_bonds(batch, range(batch.num_nodes))
         kinds = {kind: sum(bond[2] == kind for bond in bonds) for kind in (1, 2, 3)}
         expected = {kind: sum(bond[2] == kind for bond in kekule_bonds(mol)) for kind in (1, 2, 3)}
-        assert kinds == expected  # a ring may have its double bonds at the other places
+        assert kinds == expected  # double bonds of a ring may alternate the other way
         assert [bond[:2] for bond in bonds] == [bond[:2] for bond in kekule_bonds(mol)]
 
 
@@ -158,7 +158,7 @@ ZWITTERIONS = ["[NH3+]CCC([O-])=O", "[NH2+]=C1[CH-]C(=O)C=CN1", "CC#N", "O=CC=C"
 
 @pytest.fixture
 def pack(tmp_path, monkeypatch):
-    """A file of charged and neutral molecules in qm9pack's columns."""
+    """Return a function that writes molecules in qm9pack's columns and returns options of `QM9`."""
 
     def write(smiles):
         path = tmp_path / "part.csv"

@@ -1,4 +1,4 @@
-"""Rivals of a model: kept in the store, thinned where data are large, and named as such."""
+"""Rivals of a model: kept in the store, and fitted on fewer molecules, with a note, if data are large."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""ZINC as a benchmark: three sources, none of them silent."""
+"""ZINC as a benchmark: three sources, and no silent fallback from one to another."""
 
 import logging
 import pickle
@@ -25,7 +25,7 @@ SMILES = {"train": ["CCO", "C[C@H](N)O", "c1ccccc1"], "val": ["CC(=O)[O-]", "CF"
 
 @pytest.fixture
 def split_dir(tmp_path):
-    """Files of a few molecules, with index files."""
+    """Write files of a few molecules, with index files."""
     folder = tmp_path / "split"
     folder.mkdir()
     for split, smiles in SMILES.items():
@@ -71,7 +71,7 @@ def test_no_network_is_one_message_and_no_other_source(tmp_path, monkeypatch):
 
 
 def test_published_files_are_read_from_pygs_folder(tmp_path, monkeypatch):
-    """Two graphs per split in PyG's raw layout; they have numbers for names, and no SMILES."""
+    """The two graphs of a split in PyG's raw layout have numbers as names, and no SMILES."""
     raw = tmp_path / "ZINC" / "raw"
     raw.mkdir(parents=True)
     bonds = torch.tensor([[0, 2, 0], [2, 0, 1], [0, 1, 0]])

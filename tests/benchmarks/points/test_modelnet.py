@@ -20,7 +20,7 @@ SIZES = (80, 40, 40)  # two and one of each class
 
 
 def off(class_number, number):
-    """The hull of some points in a box as long as the class's number tells; the first lines glued in half the files."""
+    """Return the hull of random points in a box of the class's length; files of odd number join their first lines."""
     points = np.random.RandomState(class_number * 7 + number).uniform(-1, 1, (12, 3)) * [1 + class_number, 1, 1] + 5
     faces = ConvexHull(points).simplices
     lines = [f"{len(points)} {len(faces)} 0", *(" ".join(f"{v:.6f}" for v in p) for p in points)]
@@ -42,7 +42,7 @@ def unpacked(tmp_path_factory):
 
 @pytest.fixture
 def root(unpacked, tmp_path, monkeypatch):
-    """A root with the archive."""
+    """Return a root folder with the archive."""
     monkeypatch.setattr(ModelNet40, "spec", replace(LISTED, split_sizes=SIZES))
     (tmp_path / "ModelNet40").mkdir()
     with zipfile.ZipFile(tmp_path / "ModelNet40" / ARCHIVE, "w") as archive:
@@ -89,7 +89,7 @@ def test_folders_hold_what_the_archive_holds(root, unpacked, tmp_path, place):
 
 
 def hull_of(content):
-    """The mesh of an OFF text, centred and scaled by what its points say: `(vertices, faces)`."""
+    """Return `(vertices, faces)` of an OFF text."""
     lines = content.removeprefix("OFF").strip().splitlines()
     count = int(lines[0].split()[0])
     vertices = np.array([line.split() for line in lines[1 : 1 + count]], dtype=float)
@@ -97,7 +97,7 @@ def hull_of(content):
 
 
 def test_points_lie_on_the_mesh_with_its_normals(root):
-    """In the plane of some face all the distances to which are 0, up to the one shift and scale of the cloud."""
+    """Up to one shift and scale of the cloud, every point is in the plane of the face with its normal."""
     batch = opened(root).tables["test"].batch([20])
     vertices, faces = hull_of(off(20, 3))
     a, b, c = (vertices[faces[:, corner]] for corner in range(3))

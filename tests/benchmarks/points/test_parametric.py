@@ -1,4 +1,4 @@
-"""Parametric solids: closed surfaces with outward normals, one seed one result, and no score by simple statistics."""
+"""Parametric solids: closed surfaces with outward normals, fixed by their seed, and too hard for simple statistics."""
 
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ FAMILIES = np.arange(NUM_FAMILIES)
 
 @pytest.fixture(scope="module")
 def triangles():
-    """Corners of one solid a family `[36, T, 3, 3]`, without noise."""
+    """Return the corners of one solid per family `[36, T, 3, 3]`, without noise."""
     settings, generator = SolidSettings(), np.random.RandomState(0)
     return solids._triangles(solids._vertices(FAMILIES, settings, generator), FAMILIES % 6 == RING)
 
@@ -53,7 +53,7 @@ def test_sections_and_profiles_have_their_symmetry():
     for number, folds in enumerate((60, 3, 4, 6, 5, 4)):
         assert np.allclose(radius[number], np.roll(radius[number], 60 // folds)), SECTIONS[number]
     corners = solids._section(np.array([2]), angle, np.random.RandomState(1))[0]
-    assert corners[0] == corners.max()  # a corner of the square, and a vertex on it
+    assert corners[0] == corners.max()  # a vertex is at the corner of the square
     height = np.linspace(-1, 1, 25)
     scale = solids._profile(np.arange(6), height, generator)
     assert (scale[[0, RING]] == 1).all()

@@ -1,4 +1,4 @@
-"""ShapeNetPart in the exact layout of the published archive, packed and not."""
+"""ShapeNetPart in the exact layout of the published archive, packed and unpacked."""
 
 import json
 import shutil
@@ -25,7 +25,7 @@ FIRST = np.cumsum((0, *PARTS))
 
 
 def shape(category, number):
-    """30 to 49 points; their normals tell which of the lines they are."""
+    """Return 30 to 49 points whose normals encode their line in the file."""
     generator = np.random.RandomState(100 * category + number)
     count = generator.randint(30, 50)
     points = generator.uniform(-0.3, 0.4, (count, 3)) + category
@@ -90,7 +90,7 @@ def test_listed_specification_has_the_published_numbers():
 
 def test_shapes_are_those_of_the_files(root):
     table = opened(root).tables["test"]
-    for row, category in enumerate(range(15, -1, -1)):  # the list goes backwards
+    for row, category in enumerate(range(15, -1, -1)):  # the list is reversed
         batch, values = table.batch([row]), shape(category, 3)
         assert batch.num_nodes == len(values)
         assert (batch.x == category).all()

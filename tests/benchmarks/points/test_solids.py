@@ -1,4 +1,4 @@
-"""Solids, and with them what all point clouds do: rotations, scaling, drawn points, and exact resumption."""
+"""Solids, and behaviour common to all point clouds: rotations, scaling, drawn points, and exact resumption."""
 
 from types import SimpleNamespace
 
@@ -48,7 +48,7 @@ class TestSolids(BenchmarkContract):
 
 
 def as_trained(benchmark, batch, training, epoch=0):
-    """A batch after the hooks that Lightning calls, as in a training or evaluation step."""
+    """Return a batch after the hooks that Lightning calls in a training or evaluation step."""
     benchmark.trainer = SimpleNamespace(training=training, current_epoch=epoch)
     try:
         return benchmark.on_after_batch_transfer(benchmark.on_before_batch_transfer(batch, 0), 0)
@@ -57,7 +57,7 @@ def as_trained(benchmark, batch, training, epoch=0):
 
 
 def alignment(before, after, batch):
-    """Best scale and rotation of each cloud by Kabsch's method: `[G]`, `[G, 3, 3]`."""
+    """Return the best scale and rotation of each cloud by Kabsch's method: `[G]`, `[G, 3, 3]`."""
     scales, rotations = [], []
     for graph in range(batch.num_graphs):
         rows = batch.batch == graph
@@ -145,7 +145,7 @@ def test_training_differs_by_epoch_and_seed_and_repeats_otherwise(opened):
 
 
 class Recorder(Architecture):
-    """Keeps what it sees."""
+    """Records its input."""
 
     def __init__(self, spec, seen):
         super().__init__(spec, 3)
@@ -157,7 +157,7 @@ class Recorder(Architecture):
 
 
 def fitted(store, folder, *callbacks, resume=None, **trainer):
-    """What a model sees in a run of eight steps, two epochs."""
+    """Return what a model sees in a run of eight steps, two epochs."""
     seen = []
     module, data = build(
         lambda spec: Recorder(spec, seen), Solids(**SMALL, store=store, rotations="SO(3)/SO(3)", batch_size=10, seed=0)
@@ -182,7 +182,7 @@ def test_a_run_sees_new_clouds_in_training_and_the_same_in_validation(store, tmp
 
 
 def test_a_resumed_run_sees_what_an_uninterrupted_one_does(store, tmp_path):
-    """From within the first epoch, from its end, and from within the second."""
+    """The run resumes from within the first epoch, from its end, and from within the second."""
     keep = ModelCheckpoint(tmp_path, filename="{step}", every_n_train_steps=1, save_top_k=-1)
     whole = [pos for trains, pos in fitted(store, tmp_path, keep) if trains]
     for stop in (2, 4, 5):
@@ -198,7 +198,7 @@ def clouds(sizes):
 
 
 def rows_of(batch, drawn):
-    """Row of each drawn point in the batch before."""
+    """Return the row of each drawn point in the original batch."""
     return (drawn[:, None] == batch[None]).all(-1).double().argmax(1)
 
 
@@ -237,7 +237,7 @@ def test_every_axis_can_have_a_scale_of_its_own_and_normals_stay_normal(opened):
     assert torch.allclose(after.pos, before.pos * scales[before.batch], atol=1e-5)
     assert stats.kstest(scales.flatten().numpy(), stats.uniform(0.5, 1.5).cdf).pvalue > 0.001
     assert scales.std(1).min() > 1e-3
-    # two directions along the surface, scaled with it, stay at right angles to the normal
+    # two tangents, scaled with the surface, stay orthogonal to the normal
     generator = torch.Generator().manual_seed(0)
     for _ in range(2):
         along = torch.linalg.cross(before.x_dense, torch.randn(before.x_dense.shape, generator=generator))
@@ -252,7 +252,7 @@ def test_training_turns_by_a_limited_angle_before_it_scales(opened):
     angles = []
     for cloud in range(40):
         rows = before.batch == cloud
-        # after = S R before: the rows of the matrix that fits are rows of a rotation, each of a length of its own
+        # after = S R before: each row of the fitted matrix is a row of a rotation times its own scale
         matrix = torch.linalg.lstsq(before.pos[rows].double(), after.pos[rows].double()).solution.mT
         scale = matrix.norm(dim=1)
         rotation = matrix / scale[:, None]

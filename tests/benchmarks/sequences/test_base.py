@@ -1,4 +1,4 @@
-"""Sequences in the store: positions and towers appear in batches, and nowhere on disk."""
+"""Sequences in the store: positions and towers are computed for batches, and not stored."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""New texts for runs on sequences: tables, lines, files and strings; through the command line as well."""
+"""New inputs for models of sequences: tables, lines, files, strings and images; also from the command line."""
 
 import gzip
 import io
@@ -26,7 +26,7 @@ WORDS = ("fine", "dull", "a film", "caf\u00e9", "2 hours; too long")
 
 @pytest.fixture(scope="module")
 def reviews(tmp_path_factory):
-    """Ten training and six test reviews, one of them with a byte that is no UTF-8."""
+    """Write ten training and six test reviews, four of them with a byte that is not UTF-8."""
     root = tmp_path_factory.mktemp("data")
     for split, count in (("train", 5), ("test", 3)):
         for label in ("neg", "pos"):
@@ -51,7 +51,7 @@ def test_documents_of_a_folder_are_found_whatever_the_case_of_their_suffix(tmp_p
 
 @pytest.fixture(scope="module")
 def run(reviews, tmp_path_factory):
-    """The folder of a fit of one epoch."""
+    """Fit for one epoch and yield the folder of the run."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Text, "spec", replace(Text.spec, split_sizes=(10, 6, 6)))
         folder = tmp_path_factory.mktemp("runs") / "texts"
@@ -76,7 +76,7 @@ def test_reviews_of_the_test_split_get_its_predictions(run, reviews, tmp_path):
     assert list(found["file"][:4]) == ["neg/0_0.txt", "neg/1_1.txt", "neg/2_2.txt", "pos/0_0.txt"]
     assert probabilities(found) == pytest.approx(expected, abs=1e-5)
     assert (found["problem"] == "").all()
-    assert (found["outside_training"] != "").any()  # letters and lengths that ten reviews never had
+    assert (found["outside_training"] != "").any()  # letters and lengths that the training reviews do not have
 
 
 @pytest.mark.slow
@@ -194,7 +194,7 @@ def test_a_torn_row_anywhere_in_a_chunk_is_a_problem_of_its_row(tmp_path, bad):
     assert torn == [bad]
 
 
-#: Every format, and how a table of texts is written in it.
+#: File name -> function that writes a table of texts in this format.
 FORMATS = {
     "a.csv": lambda frame, path: frame.to_csv(path, index=False),
     "a.tsv": lambda frame, path: frame.to_csv(path, index=False, sep=";"),

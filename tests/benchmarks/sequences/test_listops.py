@@ -84,7 +84,7 @@ def expressions(sequences):
 
 
 def parse(tokens):
-    """`(tree, rest)` of an expression: a digit, or an operator with its arguments; recursive descent."""
+    """Return `(tree, rest)` of an expression, a digit or an operator with arguments, by recursive descent."""
     first, rest = tokens[0], tokens[1:]
     if first.isdigit():
         return int(first), rest
@@ -154,7 +154,7 @@ def test_digits_and_operators_are_drawn_uniformly(drawn):
 
 
 def test_lists_have_a_quarter_of_the_places_where_they_may_be():
-    """Without limits on length: of the roots, and of all nodes above the last depth, a quarter are lists."""
+    """Without limits on length, a quarter of the roots are lists."""
     found = sample_listops((2,), 4_000, Grammar(max_depth=3, max_arguments=3, min_length=0, max_length=1_000))
     roots = (found.lengths > 1).mean()
     assert abs(roots - 0.25) < 4 * (0.25 * 0.75 / 4_000) ** 0.5
@@ -172,7 +172,7 @@ def test_impossible_lengths_are_refused():
 
 
 def is_expression(tokens):
-    """By the grammar: a recursive descent that uses every token, and no list without arguments."""
+    """Return whether a recursive descent uses every token and finds no list without arguments."""
     try:
         tree, rest = parse(tokens)
     except (AssertionError, IndexError):

@@ -25,7 +25,7 @@ LISTED = {Text: Text.spec, Retrieval: Retrieval.spec}
 
 @pytest.fixture
 def reviews(tmp_path, monkeypatch):
-    """Ten training and six test reviews, each of its own length."""
+    """Write ten training and six test reviews, of different lengths within each split."""
     monkeypatch.setattr(Text, "spec", replace(Text.spec, split_sizes=(10, 6, 6)))
     for split, count in (("train", 5), ("test", 3)):
         for label, letter in (("neg", b"n"), ("pos", b"p")):

@@ -1,4 +1,4 @@
-"""Pathfinder as a benchmark."""
+"""Pathfinder as a benchmark, and its pictures against their published definition."""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -74,7 +74,7 @@ def test_paths_without_room_are_refused(options):
 SETTINGS = PathfinderSettings()
 SMALL = PathfinderSettings(side=14, path_dashes=3, distractors=1, seed_distance=7 * 14 / 32)
 COUNT = 80
-FINE = 16  # cells a pixel of the raster in which components are found
+FINE = 16  # raster cells per pixel, in which components are found
 
 
 @pytest.fixture(scope="module")
@@ -83,12 +83,12 @@ def scenes():
 
 
 def long_paths(scenes):
-    """Dashes of the two long paths `[A, 2, n, 2, 2]`."""
+    """Return the dashes of the two long paths `[A, 2, n, 2, 2]`."""
     return scenes.dashes[:, : 2 * SETTINGS.path_dashes].reshape(COUNT, 2, SETTINGS.path_dashes, 2, 2)
 
 
 def polylines(scene, settings):
-    """Every path of a picture without its gaps: a list of corners each."""
+    """Return the corners of every path of a picture, without its gaps."""
     n, m = settings.path_dashes, settings.distractor_dashes
     groups = [scene[:n], scene[n : 2 * n], *(scene[k : k + m] for k in range(2 * n, len(scene), m))]
     found = []
@@ -195,4 +195,4 @@ def test_sequences_are_the_pictures_and_depend_on_the_seed_alone():
     assert first.lengths.tolist() == [1024] * 5
     assert np.array_equal(first.tokens, again.tokens)
     assert not np.array_equal(first.tokens, other.tokens)
-    assert (first.tokens.reshape(5, -1).max(1) == 255).all()  # a dot's middle
+    assert (first.tokens.reshape(5, -1).max(1) == 255).all()  # the middle of a dot

@@ -1,4 +1,4 @@
-"""CIFAR-10 and Fashion-MNIST as sequences, out of files in their exact raw layout."""
+"""CIFAR-10 and Fashion-MNIST as sequences, from files in their exact raw layout."""
 
 import gzip
 import hashlib
@@ -17,7 +17,7 @@ from graphbench.testing.benchmarks import BenchmarkContract
 
 @pytest.fixture
 def photographs(tmp_path, monkeypatch):
-    """Batches of three images each with their checksums; `[18, 3, 32, 32]`."""
+    """Write batches of three images each and set their checksums; return the pixels `[18, 3, 32, 32]`."""
     pixels = np.random.RandomState(0).randint(0, 256, (18, 3, 32, 32)).astype(np.uint8)
     pixels[0], pixels[1] = 0, 255
     folder = tmp_path / "CIFAR10" / readers.FOLDER
@@ -35,7 +35,7 @@ def photographs(tmp_path, monkeypatch):
 
 @pytest.fixture
 def clothes(tmp_path, monkeypatch):
-    """Four IDX files with 8 and 3 images `[11, 28, 28]`."""
+    """Write four IDX files with 8 and 3 images; return the pixels `[11, 28, 28]`."""
     pixels = np.random.RandomState(1).randint(0, 256, (11, 28, 28)).astype(np.uint8)
     folder = tmp_path / "FashionMNIST" / "raw"
     folder.mkdir(parents=True)

@@ -19,7 +19,7 @@ from graphbench.errors import BadInput
 
 
 def picture(seed, height=30, width=41, regions=12):
-    """A noisy image, a cut into blocks of random cells, and a mask."""
+    """Return a noisy image, a partition into random cells, and a mask."""
     rng = np.random.default_rng(seed)
     centres = rng.random((regions, 2)) * (height, width)
     places = np.stack(np.meshgrid(np.arange(height), np.arange(width), indexing="ij"), -1)
@@ -30,7 +30,7 @@ def picture(seed, height=30, width=41, regions=12):
 
 
 def edges_by_pixel(labels, steep):
-    """The definition, pixel by pixel: pair -> gradients of its pixels."""
+    """Return pair -> gradients of its pixels, by the definition, pixel by pixel."""
     found = defaultdict(list)
     for row, column in np.ndindex(labels.shape):
         around = labels[max(row - 1, 0) : row + 2, max(column - 1, 0) : column + 2]
@@ -104,7 +104,7 @@ def test_one_superpixel_has_a_loop_of_zeros():
 
 
 def test_counting_down_one_by_one_gives_the_same_cut():
-    """The published search asks SLIC for one less each time; the quick one must stop at the same cut."""
+    """The published search requests one superpixel less each time; the fast search must stop at the same cut."""
     from skimage.segmentation import slic
 
     rng = np.random.default_rng(0)

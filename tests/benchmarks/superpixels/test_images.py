@@ -1,4 +1,4 @@
-"""Folders of images: classes, splits, checksums, and files that are no images."""
+"""Folders of images: classes, splits, checksums, and files that are not images."""
 
 import numpy as np
 import pytest
@@ -137,7 +137,7 @@ def test_files_of_several_pictures_are_told(tmp_path, name):
         read_image(tmp_path / name, colour=True)
     with Image.open(tmp_path / name) as opened:
         opened.seek(1)
-        assert as_pixels(opened, colour=True)[0, 0].argmax() == 2  # the picture that was chosen in Python
+        assert as_pixels(opened, colour=True)[0, 0].argmax() == 2  # the picture that was selected in Python
 
 
 def test_photographs_with_previews_are_read(tmp_path):

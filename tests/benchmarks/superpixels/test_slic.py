@@ -27,7 +27,7 @@ GREY, COLOUR = SlicSettings(75, 0.25, 20), SlicSettings(150, 10.0, 50)
 
 
 def published_labels(image, settings):
-    """The published search: one request less each time until the count fits."""
+    """Return labels of the published search: one superpixel less is requested each time until the count fits."""
     request = settings.num_segments + settings.surplus
     count = settings.num_segments + 1
     while count > settings.num_segments:
@@ -39,7 +39,7 @@ def published_labels(image, settings):
 
 
 def closeness_by_loops(points):
-    """A_ij before it is made symmetric: sum of the 8 nearest distances over 8, plus 1e-8, is the width."""
+    """Return A_ij before it is made symmetric: the width is the sum of the 8 nearest distances over 8, plus 1e-8."""
     n = len(points)
     distance = [[float(np.linalg.norm(points[i] - points[j])) for j in range(n)] for i in range(n)]
     width = [sum(sorted(row)[:9]) / 8 + 1e-8 for row in distance]
@@ -47,7 +47,7 @@ def closeness_by_loops(points):
 
 
 def same_cut(labels, others):
-    """Whether two labellings are equal but for the names."""
+    """Return whether two labellings are equal up to renaming."""
     pairs = set(zip(labels.reshape(-1).tolist(), others.reshape(-1).tolist(), strict=True))
     return len(pairs) == len({a for a, _ in pairs}) == len({b for _, b in pairs})
 
@@ -121,7 +121,7 @@ def test_equal_distances_take_the_first_nodes():
 
 
 def test_far_cluster_never_joins_nodes_to_themselves():
-    """Nine points lie together and one is so far away that its closeness vanishes."""
+    """Nine points are close together, and one is so far away that its closeness vanishes."""
     points = np.concatenate([np.random.RandomState(0).random_sample((9, 2)) * 1e-4, [[1.0, 1.0]]])
     edges, _ = neighbour_graph(np.concatenate([np.zeros((10, 1)), points], axis=1))
     assert len(edges) == 80

@@ -1,4 +1,4 @@
-"""Cells that a spreadsheet would run."""
+"""Cells that a spreadsheet would run as formulas."""
 
 import io
 
@@ -23,7 +23,7 @@ def test_formulas_become_text(cell):
     [("a;=HYPERLINK(1)", "a;'=HYPERLINK(1)"), ("=a;@b;c;-1", "'=a;'@b;c;-1"), (";=1", ";'=1"), ("1;-2.5", "1;-2.5")],
 )
 def test_formulas_behind_semicolons_become_text(cell, text):
-    """Each cell that a program which cuts at semicolons sees is a number, or begins with no formula."""
+    """Split at semicolons, no cell except a number begins like a formula."""
     assert as_text(cell) == text
 
 
@@ -63,7 +63,7 @@ def test_two_columns_of_one_name_stay_two():
 
 
 def test_numbers_and_gaps_of_a_table_with_decimal_commas_are_read_as_they_were():
-    """What a prediction hands on is the input of another one: cells by which a target is known or missing."""
+    """Predictions may become input again, so a cell keeps its value and whether it counts as missing."""
     cells = [*USUAL, "-0,87", "0,5", "-1e3", "<-2,5", "\u22641,5"]
     missing = Missing.of(None)
     kept = without_formulas(pd.DataFrame({"y": cells}))["y"].tolist()

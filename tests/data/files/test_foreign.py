@@ -1,4 +1,4 @@
-"""Files of others that are damaged in any way end in one line of ours: hundreds of damages, in one process."""
+"""Third-party files with random damage are read, or raise a GraphbenchError that names the file."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ SETS = {
 
 
 def damaged(content, rng, count):
-    """The content cut short, with bits turned, with parts that changed places, went, or came twice."""
+    """Yield the content cut short, with a bit flipped, or with parts swapped, removed, repeated or replaced."""
     size = len(content)
     for number in range(count):
         start, length = rng.randrange(size), rng.randrange(1, 40)
@@ -173,7 +173,7 @@ def test_errors_of_ours_pass_and_others_get_one_line():
         raise KeyError("x")
 
 
-#: Ten lines that stand for 9^10 values.
+#: Ten lines that expand to 9^10 values.
 BOMB = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n" + "".join(
     f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 10)
 )

@@ -1,4 +1,4 @@
-"""Folders that others filled: hidden files, links, and links in circles."""
+"""Users' folders: hidden files, links, and cycles of links."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Nested values by dotted names, held against walking them by hand."""
+"""Nested values by dotted names, compared with a walk along the keys."""
 
 from __future__ import annotations
 

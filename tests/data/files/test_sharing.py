@@ -1,4 +1,4 @@
-"""Several processes and several users of one folder: every job gets whole files, and a group can share."""
+"""Processes and users that share a folder: every job gets complete files, and a group can share them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ as_root = pytest.mark.skipif(hasattr(os, "geteuid") and os.geteuid() != 0, reaso
 
 
 def together(count, work):
-    """Run `work(number)` in several processes that start at once; what each said, or the name of its error."""
+    """Run `work(number)` in processes that start at once; return each result as text, or its traceback."""
     start, pipes = os.pipe(), []
     for number in range(count):
         pipe = os.pipe()
@@ -60,7 +60,7 @@ def together(count, work):
 
 
 def alone(user, umask, work):
-    """Run work as a user of the group; what it said, or its error."""
+    """Run work as a user of the group; return its result as text, or its traceback."""
 
     def changed(number):
         os.setgroups([GROUP])
@@ -121,10 +121,10 @@ def test_files_that_are_there_are_used_where_nothing_can_be_written(tmp_path):
 
 @pytest.fixture
 def shared(tmp_path_factory):
-    """A folder that a group shares, below folders that everybody may enter."""
+    """Return a folder shared by a group, below folders that everybody may enter."""
     folder = tmp_path_factory.mktemp("shared")
     top = Path(tempfile.gettempdir())
-    for parent in takewhile(lambda parent: parent != top, folder.parents):  # one more with the workers of pytest-xdist
+    for parent in takewhile(lambda parent: parent != top, folder.parents):  # workers of pytest-xdist add one
         parent.chmod(0o755)
     os.chown(folder, 0, GROUP)
     folder.chmod(0o2775)
@@ -271,7 +271,7 @@ def test_a_manifest_that_is_none_is_rebuilt(tmp_path, text):
 
 @pytest.fixture(params=[errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS], ids=errno.errorcode.get)
 def without_locks(request, monkeypatch):
-    """As on NFS without its lock daemon, some FUSE and 9p mounts."""
+    """Let `flock` fail as on NFS without a lock daemon and on some FUSE and 9p mounts."""
 
     def refuse(*_):
         raise OSError(request.param, os.strerror(request.param))
@@ -280,7 +280,7 @@ def without_locks(request, monkeypatch):
 
 
 def forked(action):
-    """The exit code of a process: 0 where it got the lock, 3 where another had it."""
+    """Run an action in a fork; return 0 if it got the lock, 3 if another process holds it."""
     child = os.fork()
     if not child:
         code = 1
@@ -365,4 +365,4 @@ def test_windows_sends_no_signal_to_ask(monkeypatch):
     sent = []
     monkeypatch.setattr(sharing, "os", SimpleNamespace(name="nt", kill=lambda *signal: sent.append(signal)))
     assert process_exists(1)
-    assert not sent, "signal 0 is Ctrl-C there"
+    assert not sent, "signal 0 is Ctrl-C on Windows"

@@ -1,4 +1,4 @@
-"""Files that appear together: a kill at any write, errors, and several processes that tidy up at once."""
+"""Files that are written together: after a kill at any write, after errors, and next to other processes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def content(folder):
 
 
 def killed(folder, number):
-    """Whether writing was killed at its n-th change of a file."""
+    """Return whether writing was killed at its n-th change of a file."""
     child = os.fork()
     if not child:
         try:
@@ -50,7 +50,7 @@ def test_after_a_kill_at_any_write_all_files_are_old_or_all_are_new(tmp_path):
         assert sorted(path.name for path in folder.iterdir()) == ["a", "diagnostics", "results.json"], number
         seen += content(folder)
         number += 1
-    assert seen == sorted(seen, reverse=True), "old up to the rename that decides, new from there on"
+    assert seen == sorted(seen, reverse=True), "old before the deciding rename, new after it"
     assert set(seen) == {"old", "new"}
 
 

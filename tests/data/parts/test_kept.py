@@ -1,4 +1,4 @@
-"""Parts of an entry: shares fill them, a failure loses one, and nothing stays of them in the end."""
+"""Parts of an entry: shares fill them, a failure loses only one, and `remove` deletes all."""
 
 import numpy as np
 import pytest
@@ -22,7 +22,7 @@ def test_shares_fill_all_parts_and_say_how_many_are_missing(store):
     assert kept.fill(SPANS, Share(1, 2), rows, "numbers") == 0
     joined = np.concatenate([kept.open(span).arrays["x"] for span in SPANS])
     assert joined.tolist() == list(range(9))
-    assert KeptParts(store, KEY | {"seed": 1}).open(SPANS[0]) is None, "of another entry"
+    assert KeptParts(store, KEY | {"seed": 1}).open(SPANS[0]) is None, "parts of another entry"
     kept.remove()
     assert not kept.exist()
 

@@ -1,4 +1,4 @@
-"""Shares of an input: every part in exactly one, and launchers' variables as their manuals have them."""
+"""Shares of an input: each part is in exactly one, and launchers' variables are read as documented."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def array(task, first=0, last=3, count=4):
         (array(30, 10, 40, 4), "3/4"),  # --array 10-40:10
         (array(7, 7, 7, 1), "1/1"),
         (array(1) | {"RANK": "1", "WORLD_SIZE": "2"}, "4/8"),
-        (array(0) | {"SLURM_PROCID": "0", "SLURM_NTASKS": "4"}, "1/4"),  # a batch script, in which srun was not called
+        (array(0) | {"SLURM_PROCID": "0", "SLURM_NTASKS": "4"}, "1/4"),  # a batch script without srun
     ],
 )
 def test_a_launcher_says_which_share(variables, share):
@@ -74,6 +74,6 @@ def test_a_rank_works_alone_on_its_own_card(monkeypatch):
         assert not {"RANK", "WORLD_SIZE", "LOCAL_RANK"} & os.environ.keys()
         assert os.environ["CUDA_VISIBLE_DEVICES"] == "6"
     assert dict(os.environ) == before
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)  # srun has given it one
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)  # srun has assigned one device
     with alone():
         assert os.environ["CUDA_VISIBLE_DEVICES"] == "4,6"

@@ -1,4 +1,4 @@
-"""Parts of one graph against the whole: which nodes, edges, features and targets they hold."""
+"""Parts of one graph against the whole: their nodes, edges, features and targets."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from graphbench.errors import BadInput
 
 @pytest.fixture
 def metis():
-    """Clusters can be found."""
+    """Skip the test if METIS is not installed."""
     pytest.importorskip("pymetis")
 
 
@@ -32,7 +32,7 @@ def batches(loader, epoch=0):
 
 
 def check_part(batch, data, split):
-    """A part against the whole graph: its rows are those of the nodes and edges it names."""
+    """Check that the rows of a part are those of its nodes and edges in the whole graph."""
     whole = data.tables[split].batch([0])
     nodes = batch.node_id
     assert len(nodes.unique()) == len(nodes) == batch.num_nodes == batch.max_nodes
@@ -117,14 +117,14 @@ def test_neighbours_are_sampled_and_every_training_node_is_asked_once(tmp_path):
             incoming = part.edge_index[1].bincount(minlength=part.num_nodes)
             assert incoming[part.asked].max() <= 3
             assert incoming.max() <= 3
-    assert torch.equal(torch.get_rng_state(), state), "no global generator moves"
+    assert torch.equal(torch.get_rng_state(), state), "the global generator does not advance"
     again = batches(opened(tmp_path, sampler="neighbors", num_neighbors=[3, 2], batch_size=10).train_dataloader(), 1)
     assert all(torch.equal(one.node_id, other.node_id) for one, other in zip(parts, again, strict=True))
 
 
 def test_all_neighbours_give_the_answers_of_the_whole_graph(tmp_path):
     data = opened(tmp_path, sampler="neighbors", eval_sampler="neighbors", num_neighbors=[2, 2], eval_batch_size=7)
-    data.train_dataloader()  # of few neighbours
+    data.train_dataloader()  # with few neighbours
     options = {"hidden_dim": 8, "num_layers": 2}
     module, data = graphbench.build("GraphSAGE", data, model_options=options)
     module.eval()

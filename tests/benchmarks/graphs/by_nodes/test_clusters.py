@@ -1,4 +1,4 @@
-"""Clusters by METIS: those that a graph has, and what METIS does not take."""
+"""Clusters by METIS: known clusters are found, and edges in one direction are refused."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytest.importorskip("pymetis")
 
 
 def clusters_of(edges, num_nodes, num_parts, folder):
-    """The nodes of each cluster of a graph with `edges [E, 2]`."""
+    """Return the nodes of each cluster of a graph with `edges [E, 2]`."""
     store = Store(folder)
     entry = store.open_or_build({"kind": "incoming"}, lambda to: write_incoming(to, edges, num_nodes), "edges")
     index = IncomingEdges.of_entry(entry)

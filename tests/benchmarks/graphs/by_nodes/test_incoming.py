@@ -1,4 +1,4 @@
-"""Edges by target against brute force, and samples against the probabilities that they should have."""
+"""Edges grouped by target against brute force, and samples against their exact probabilities."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NODES = 40
 
 
 def some_edges(count=300, seed=0):
-    """Edges `[count, 2]`, some of them loops or there twice; the last nodes have none, node 0 has many."""
+    """Return edges `[count, 2]` with loops and duplicates; the last nodes have none, node 0 has many."""
     ends = np.random.default_rng(seed).integers(0, NODES - 3, (count, 2))
     ends[::4, 1] = 0
     return torch.from_numpy(ends.astype(np.int32))

@@ -1,4 +1,4 @@
-"""Layers over blocks of nodes against the forward pass of the whole graph, in training, tests and predictions."""
+"""Layers over blocks of nodes against the forward pass of the whole graph, in validation, tests and predictions."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def built(name, folder, options=None, **data_options):
 
 @pytest.fixture
 def small_blocks(monkeypatch):
-    """A few nodes in a block, and in a batch of predictions."""
+    """Use few nodes in a block and in a batch of predictions."""
     monkeypatch.setattr(layers, "BLOCK", 300)
     monkeypatch.setattr("graphbench.benchmarks.graphs.by_nodes.level.ROWS", 7)
 
@@ -71,7 +71,7 @@ def test_a_positional_encoding_in_front_of_the_model_is_read(tmp_path, small_blo
     answers = []
     for sampler in ("full", "layers"):
         torch.manual_seed(0)
-        encoder = LapPEEncoder(num_eigenvectors=8, dim=4)  # more of them than the last block has nodes
+        encoder = LapPEEncoder(num_eigenvectors=8, dim=4)  # more eigenvectors than the last block has nodes
         module, data = built("GCN", tmp_path, {"positional_encoding": encoder}, eval_sampler=sampler)
         batches = trainer_of(tmp_path).predict(module.eval(), data)
         answers.append(torch.cat([batch["prediction"] for batch in batches]))
@@ -114,7 +114,7 @@ def test_blocks_hold_every_node_once_and_as_many_edges_as_asked():
 
 
 def test_a_block_has_all_edges_to_its_nodes_each_once():
-    """A graph with loops, edges that are there several times, and nodes without any."""
+    """The graph has loops, multiple edges, and nodes without edges."""
     rng = np.random.default_rng(0)
     source, target = rng.integers(0, 20, (2, 150))
     source[:30] = target[:30]

@@ -20,7 +20,7 @@ from graphbench.runs import RunFolder
 
 
 def trained(folder, devices, **options):
-    """Weights after some epochs, and the scores of all test nodes."""
+    """Train a model and return its weights, the scores of all test nodes, and the predictions."""
     torch.manual_seed(0)
     data = Graphs(large_graph(), store=str(folder), seed=1, **options)
     module, data = graphbench.build("GraphSAGE", data, model_options={"hidden_dim": 8, "num_layers": 2})

@@ -1,4 +1,4 @@
-"""What large graphs take: told, held against the memory there is, and refused above it."""
+"""Memory of large graphs: estimated, logged, and refused above the limit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Graphs whose nodes are split: what every split knows, the loss and the scores, and the command line."""
+"""Graphs with split nodes: the targets of every split, loss and scores, and the command line."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ THIRDS = (0.4, 0.3, 0.3)
 
 
 def write_planetoid(raw, name="Cora", train=9, other=12, test=30, features=6, classes=3, seed=0):
-    """The eight raw files of Planetoid; its reader takes the 500 nodes after the training nodes for validation."""
+    """Write the eight raw files of Planetoid; its reader uses the 500 nodes after the training nodes for validation."""
     raw.mkdir(parents=True)
     rng = np.random.RandomState(seed)
     known = train + 500 + other
@@ -59,7 +59,7 @@ def write_planetoid(raw, name="Cora", train=9, other=12, test=30, features=6, cl
 
 
 def masked_graphs(num_graphs=4):
-    """Cycles whose nodes are of the splits in turn; one in six of them has no label."""
+    """Return cycles whose nodes are in the three splits in turn; one node in six has no label."""
     graphs = make_graphs(num_graphs)
     for graph in graphs:
         place = torch.arange(graph.num_nodes)
@@ -87,7 +87,7 @@ class TestNumbersOfOneGraph(TestSeveralGraphs):
 
 @pytest.fixture(scope="module")
 def cora(tmp_path_factory):
-    """A folder with Planetoid's files, and what PyG makes of them."""
+    """Return a folder with Planetoid's files, and the graph that PyG reads from them."""
     folder = tmp_path_factory.mktemp("cora")
     write_planetoid(folder / "data" / "Planetoid" / "Cora" / "raw")
     write_planetoid(folder / "other" / "Cora" / "raw")
@@ -95,7 +95,7 @@ def cora(tmp_path_factory):
 
 
 def kept_encodings(store):
-    """Entries of the store that are encodings."""
+    """Return the number of encodings in the store."""
     return sum(json.loads(path.read_text())["key"]["kind"] == "encoding" for path in store.rglob("manifest.json"))
 
 
@@ -127,7 +127,7 @@ def test_every_split_is_what_pyg_says_and_encodings_are_kept_once(cora, tmp_path
     other = Graphs("Planetoid:Cora", root=str(folder / "data"), store=str(tmp_path), split="random")
     other.require([encoding])
     other.setup()
-    assert kept_encodings(tmp_path) == 1, "another split of the same graphs needs no other encodings"
+    assert kept_encodings(tmp_path) == 1, "another split of the same graphs needs no new encodings"
     assert other.fingerprint()["splits"] != data.fingerprint()["splits"]
 
 
@@ -159,7 +159,7 @@ def test_a_label_that_is_missing(tmp_path):
     data, known = labels([3.0, 1.0, nan, 1.0, 3.0, 1.0, 3.0, 1.0])
     assert (data.spec.target_names, known) == (("1", "3"), [0] * 4 + [1] * 3)
     data, known = labels([-1, 1] * 5)
-    assert (data.spec.target_names, known) == (("-1", "1"), [0] * 5 + [1] * 5), "a class of its own"
+    assert (data.spec.target_names, known) == (("-1", "1"), [0] * 5 + [1] * 5), "here -1 is a class"
     with pytest.raises(BadInput, match=r"node 1: the target y 0.5 is not a class"):
         labels([0.0, 0.5, 1.0, nan], task="node-classification")
     with pytest.raises(BadInput, match="y is missing everywhere"):
@@ -175,7 +175,7 @@ def test_all_of_one_graph_trains(tmp_path):
 
 
 def trained(folder, data, capsys):
-    """Fit, test, predict and report; what was shown, the scores of the test and the predictions."""
+    """Fit, test, predict and report; return the log of `fit`, the test scores and the predictions."""
     run = RunFolder(folder / "run")
     options = ["--data", "Graphs", *data, *SMALL_MODEL, "--trainer.max_epochs", "2", "--run", str(run.path)]
     assert main(["fit", *options]) == 0, capsys.readouterr().err
@@ -228,7 +228,7 @@ def test_numbers_of_own_tables(tmp_path, monkeypatch, capsys):
     data = ["--data.source", "tables", "--data.target", "level", "--model.standardize_targets", "true"]
     told, scores, frame = trained(tmp_path, data, capsys)
     assert "node-regression" in told
-    assert "split, " not in told, "the split is no feature"
+    assert "split, " not in told, "the split is not a feature"
     known = frame["target_level"].notna().to_numpy()
     assert known.tolist() == ((words == "test") & ~np.isnan(level)).tolist()
     assert np.allclose(frame["target_level"][known], level[known])

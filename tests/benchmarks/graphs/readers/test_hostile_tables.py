@@ -1,4 +1,4 @@
-"""Tables of graphs as people have them: a training and a prediction read the same rows, or refuse them alike."""
+"""Tables of graphs as users write them: training and prediction read the same rows or give the same error."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ READ = {
     "book.xlsx": workbook(),
     "gaps.xlsx": workbook(lambda row: [*row, None, None]),
 }
-#: Name with suffix -> what nobody can read as it is meant.
+#: Name with suffix -> content that is damaged or ambiguous.
 REFUSED = {
     "empty.csv": lambda text: "",
     "blank.csv": lambda text: "\n\n  \n",
@@ -117,13 +117,13 @@ REFUSED = {
 
 @pytest.fixture(params=TABLES)
 def table(request):
-    """Which of the two tables is written in another way."""
+    """Return the name of the table that is written in another way."""
     return request.param
 
 
 @pytest.fixture
 def folder(request, table, tmp_path):
-    """Tables of nodes and edges, one of them as its name says."""
+    """Write tables of nodes and edges, one of them in the format of the parameter."""
     suffix = request.param[request.param.index(".") :]
     if suffix == ".xlsx" and importlib.util.find_spec("openpyxl") is None:
         pytest.skip("needs the extra excel")
@@ -148,7 +148,7 @@ def content(raw):
 
 
 def trained(folder):
-    """What a training reads of both tables, or what it says."""
+    """Return what training reads from both tables, or its error."""
     try:
         return content(read_tables(folder, directed=True))
     except GraphbenchError as error:
@@ -156,7 +156,7 @@ def trained(folder):
 
 
 def answered(folder, rows):
-    """The same of a prediction, which reads a few rows at a time."""
+    """Return the same for a prediction, which reads a few rows at a time."""
     try:
         (part,) = parts_of_tables(folder, directed=True, size=10, rows=rows)
         return content(part.join(range(part.size)))

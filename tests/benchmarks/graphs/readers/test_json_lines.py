@@ -1,4 +1,4 @@
-"""JSON lines: one graph a line."""
+"""JSON lines: one graph per line."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_every_part_of_a_line_arrives(tmp_path):
 
 
 def test_a_graph_without_a_name_is_called_by_its_number(tmp_path):
-    """A column that is null is missing, too. Names of graphs that cannot be used are read apart."""
+    """A null name counts as missing. A graph that cannot be used still has a name."""
     path = write(tmp_path / "mine.jsonl", GRAPH, GRAPH | {"id": None}, GRAPH | {"id": None, "edges": 3})
     (part,) = parts_of_lines(path, directed=False, size=3)
     assert part.join([0, 1]).names == ["water", "1"]

@@ -1,4 +1,4 @@
-"""Sources by name: functions, sets of PyG, of OGB in its files' layout, and of graphbench-lib."""
+"""Sources by name: functions, data sets of PyG, and those of graphbench-lib."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_names_that_nothing_has(tmp_path):
     ],
 )
 def test_an_argument_that_is_given_twice_is_refused(tmp_path, source, arguments, option):
-    """One of the two would be used, and the other ignored."""
+    """Otherwise one of the two values would be ignored."""
     with pytest.raises(BadInput, match=option):
         benchmark(source, tmp_path, arguments=arguments)
 
@@ -166,7 +166,7 @@ def test_graphbench_lib_in_a_folder_of_its_own(tmp_path, monkeypatch):
 
 
 def write_npz(path, features, classes, nodes=24, seed=0):
-    """A graph in the layout of the Amazon and Coauthor sets: sparse matrices by their three arrays; loops in it."""
+    """Write a graph with loops in the layout of the Amazon and Coauthor sets: sparse matrices as their CSR arrays."""
     rng = np.random.RandomState(seed)
     attributes = csr_matrix((rng.rand(nodes, features) < 0.3).astype(np.float32) * 2)
     adjacency = csr_matrix((rng.rand(nodes, nodes) < 0.1).astype(np.float32))

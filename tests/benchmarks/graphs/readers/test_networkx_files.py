@@ -1,4 +1,4 @@
-"""Files that networkx reads, against PyG's own conversion of networkx graphs."""
+"""Files that networkx reads, against PyG's conversion of networkx graphs."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_labels_of_new_graphs_are_read_as_in_training(tmp_path):
     (tmp_path / "known" / "targets.csv").write_text("graph,y\n" + "".join(f"g{n}.gml,{n}.5\n" for n in range(24)))
     benchmark = Graphs(str(tmp_path / "known"), target="y", root=str(tmp_path / "data"))
     assert benchmark.spec.node.names == ("label",)
-    write_labels("gml", tmp_path / "new", ["CO"])  # all different here
+    write_labels("gml", tmp_path / "new", ["CO"])  # all labels differ here
     (part,) = benchmark.read_input(str(tmp_path / "new"))
     assert not part.problems
     assert part.table.columns["x"].tolist() == [[0], [2]]
@@ -141,14 +141,14 @@ def test_new_inputs_are_read_file_by_file(benchmark, tmp_path, monkeypatch):
     folder.mkdir()
     for seed in range(30, 37):
         nx.write_graphml(weighted(seed), folder / f"g{seed}.graphml")
-    pd.DataFrame({"graph": ["g30"], "y": [1.0]}).to_csv(folder / "targets.csv", index=False)  # is not needed
+    pd.DataFrame({"graph": ["g30"], "y": [1.0]}).to_csv(folder / "targets.csv", index=False)  # not needed
     whole = read_networkx(graph_files(folder), None, directed=False, origin="new")
     opened = []
     read = networkx_files.READERS[".graphml"]
     counted = lambda path, directed: opened.append(path) or read(path, directed)  # noqa: E731
     monkeypatch.setitem(networkx_files.READERS, ".graphml", counted)
     parts = benchmark.read_input(str(folder), size=3)
-    opened.clear()  # the first one is asked for its columns
+    opened.clear()  # the first file was read for its columns
     first = next(parts)
     assert len(opened) == 3
     tables = [first.table, *(part.table for part in parts)]

@@ -1,4 +1,4 @@
-"""PyG's own objects as they are saved: after transforms, with sparse parts, with types, batched, without edges."""
+"""Saved PyG objects: after transforms, with sparse parts, with types, batched, and without edges."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from graphbench.errors import BadInput
 
 
 def path_graph(edge_attr=True):
-    """A directed path, so that a matrix and its transpose differ."""
+    """Return a directed graph, so that a matrix and its transpose differ."""
     edges = torch.tensor([[0, 1, 2, 3, 0], [1, 2, 3, 4, 4]])
     graph = Data(x=torch.randn(6, 3), edge_index=edges, y=torch.tensor([1]), num_nodes=6)
     if edge_attr:
@@ -40,7 +40,7 @@ def with_weights(graph):
 
 
 def cached(graph):
-    graph.is_node_attr("x"), graph.is_edge_attr("edge_attr")  # PyG writes down what it found
+    graph.is_node_attr("x"), graph.is_edge_attr("edge_attr")  # PyG caches the answers
     return graph
 
 

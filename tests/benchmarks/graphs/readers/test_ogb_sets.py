@@ -1,4 +1,4 @@
-"""Sets of OGB in the layout of their files: graphs, and one graph with a split of its nodes."""
+"""OGB's data sets in the layout of their files: sets of graphs, and single graphs with split nodes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def benchmark(source, tmp_path, **options):
 
 
 def write_tables(folder, tables):
-    """Compressed tables without a head, and the mark of the release."""
+    """Write compressed tables without a header, and the file that marks the release."""
     for name, rows in tables.items():
         path = folder / f"{name}.csv.gz"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -30,7 +30,7 @@ def write_tables(folder, tables):
 
 
 def write_ogb(folder, graphs, tasks):
-    """OGB's raw files: compressed tables of all graphs, and the published split."""
+    """Write OGB's raw files: compressed tables of all graphs, and the published split."""
     rng = np.random.RandomState(0)
     nodes = rng.randint(3, 7, graphs)
     edges = nodes - 1
@@ -58,11 +58,11 @@ def test_sets_of_ogb_with_their_split_and_metric(tmp_path, capsys):
     assert y[:, 0].tolist() == tables["raw/graph-label"][:, 0].tolist()
     x = torch.cat([made.tables[split].columns["x"] for split in SPLITS])
     assert x.tolist() == tables["raw/node-feat"].tolist()
-    assert capsys.readouterr().out == "", "commands print results there"
+    assert capsys.readouterr().out == "", "commands print results to stdout"
 
 
 def write_arxiv(folder, nodes=30, edges=60):
-    """Citations that go one way, features, the year of each paper, subjects, and the split by time."""
+    """Write directed citations, features, the year of each paper, subjects, and the split by time."""
     rng = np.random.RandomState(0)
     pairs = np.unique(rng.randint(nodes, size=(edges, 2)), axis=0)
     order = rng.permutation(nodes)[:, None]
@@ -88,7 +88,7 @@ def test_ogbn_arxiv_with_its_split_by_time(tmp_path):
     made.setup()
     assert (made.spec.task, made.spec.num_classes, made.spec.metric) == ("node-classification", 5, "accuracy")
     assert made.spec.node.dense == 4
-    assert made.spec.node.vocabularies == (), "the year is no feature"
+    assert made.spec.node.vocabularies == (), "the year is not a feature"
     batch = made.tables["train"].batch([0])
     assert batch.edge_index.t().tolist() == tables["raw/edge"].tolist()
     assert np.allclose(batch.x_dense.numpy(), tables["raw/node-feat"])
@@ -129,7 +129,7 @@ def test_ogbn_proteins_has_several_labels_for_each_node(tmp_path):
     test = made.tables["test"].batch([0])
     assert test.y[16:].tolist() == labels[16:].tolist()
     assert test.y[:16].isnan().all()
-    assert test.edge_dense.shape == (2 * len(pairs), 8), "each edge goes both ways"
+    assert test.edge_dense.shape == (2 * len(pairs), 8), "each edge has both directions"
     assert torch.equal(test.edge_index[:, :2], torch.tensor([[0, 1], [1, 0]]))
 
 

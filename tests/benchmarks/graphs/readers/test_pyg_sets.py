@@ -1,4 +1,4 @@
-"""Data sets of PyG by name: servers that must not be believed, and the list of those that a sent run may name."""
+"""PyG's data sets by name: untrusted servers, and the sets that a run sent by others may name."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from graphbench.errors import BadInput, CorruptData, MissingData
 from graphbench.registry.importing import limited_to
 from graphbench.runs.trust import Policy
 
-#: What reads pickles or runs code in a way that `made` does not restrict, or fetches by itself.
+#: Code that reads pickles or runs code in a way that `made` does not restrict, or that downloads by itself.
 DANGER = re.compile(
     r"\beval\(|\bexec\(|Unpickler|read_pickle|subprocess|os\.system|import requests|urllib|load_dataset"
 )
@@ -35,7 +35,7 @@ DANGER = re.compile(
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory):
-    """A function: the address of a server on this machine that hands out `file.txt`, by http or self-signed https."""
+    """Return a function scheme -> address of a local server that sends `file.txt`, by http or self-signed https."""
     folder = tmp_path_factory.mktemp("served")
     (folder / "file.txt").write_text("forged")
     signed = "openssl req -x509 -newkey rsa:2048 -nodes -keyout key.pem -out cert.pem -days 1 -subj /CN=127.0.0.1"
@@ -61,7 +61,7 @@ def served(tmp_path_factory):
 
 
 def files_in(folder):
-    """All files but the locks of downloads."""
+    """Return all files except the locks of downloads."""
     return [path for path in Path(folder).rglob("*") if path.is_file() and path.name != ".fetch.lock"]
 
 
@@ -92,7 +92,7 @@ def test_a_connection_of_its_own_is_refused(served, tmp_path):
 
     with pytest.raises(MissingData, match="by itself"):
         made("mine", tmp_path, lambda: urllib.request.urlopen(served("http")).read())
-    assert urllib.request.urlopen(served("http")).read() == b"forged"  # and only there
+    assert urllib.request.urlopen(served("http")).read() == b"forged"  # allowed outside of `made`
 
 
 def test_the_checksum_of_the_first_download_is_kept(served, tmp_path, monkeypatch):
@@ -141,7 +141,7 @@ def test_a_sent_run_names_listed_sets_with_listed_arguments(tmp_path, source, ar
 
 
 def graphland(folder, nodes=60):
-    """A data set in the files of GraphLand: mixed features with gaps, targets of some nodes, masks of each split."""
+    """Write a data set as GraphLand's files: mixed features with gaps, targets of some nodes, masks of each split."""
     rng = np.random.default_rng(0)
     raw = folder / "GraphLandDataset" / "artnet-views" / "raw" / "artnet-views"
     raw.mkdir(parents=True)
@@ -169,7 +169,7 @@ def graphland(folder, nodes=60):
 @pytest.mark.filterwarnings("ignore:n_quantiles")
 @pytest.mark.parametrize("split", ["RL", "RH", "TH", "THI"])
 def test_all_splits_of_graphland(split, tmp_path):
-    """One graph with masks (random, temporal), or three snapshots that grow (temporal inductive)."""
+    """Random and temporal splits are masks of one graph; the temporal inductive one has three growing snapshots."""
     masks, ends, known = graphland(tmp_path)
     options = {"root": str(tmp_path), "store": str(tmp_path / "store")}
     with limited_to(Policy(tmp_path / "config.yaml")):

@@ -1,4 +1,4 @@
-"""Files of `torch.save`: what is read, and what is refused without running it."""
+"""Files of `torch.save`: contents that are read, and contents that are refused without running their code."""
 
 from __future__ import annotations
 

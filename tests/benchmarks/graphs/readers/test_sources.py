@@ -1,4 +1,4 @@
-"""Graphs in a source for each split, fold numbers in a column, shares of zero: as said, or refused in one line."""
+"""One source per split, fold numbers in a column, and shares of zero: used as given, or refused."""
 
 from contextlib import nullcontext
 

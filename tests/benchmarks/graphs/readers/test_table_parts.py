@@ -1,4 +1,4 @@
-"""Tables part by part against the whole tables."""
+"""Tables read in parts give the graphs of the whole tables."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ FORMS = {
 
 
 def graph(number):
-    """Some nodes and edges; every fourth has no edge, every fifth is one node."""
+    """Return nodes and edges of a graph; every fourth graph has no edge, every fifth a single node."""
     size = 1 if number % 5 == 4 else 3 + number % 3
     nodes = [
         {"node": f"n{at}", "element": "CNO"[(number + at) % 3], "charge": 0.25 * at - 0.5 + number}
@@ -44,7 +44,7 @@ def graph(number):
 
 
 def frames(count=COUNT):
-    """All four tables; the last graphs decide about the types of some columns."""
+    """Return all four tables; the last graphs determine the types of some columns."""
     graphs = [{"graph": f"g{number}", "energy": number / 4} for number in range(count)]
     nodes = [{"graph": f"g{number}", **node} for number in range(count) for node in graph(number)[0]]
     edges = [{"graph": f"g{number}", **edge} for number in range(count) for edge in graph(number)[1]]
@@ -103,7 +103,7 @@ def test_parts_are_those_of_the_whole(tmp_path, caplog, form, rows):
     assert "read whole" not in caplog.text
     if form == "semicolon":
         told = [record.message for record in caplog.records if "decimal commas" in record.message]
-        assert told[:3] == told[3:], "what is said of the parts is said of the whole"
+        assert told[:3] == told[3:], "parts and whole log the same messages"
         assert len({*told}) == 3
 
 
@@ -210,7 +210,7 @@ def test_inputs_are_those_of_json_lines(benchmark, tmp_path):
 
 
 def line(number):
-    """The same graph in JSON."""
+    """Return the same graph as a line of JSON."""
     nodes, edges = graph(number)
     ends = [[int(edge[end][1:]) for end in ("source", "target")] for edge in edges]
     columns = {name: [node[name] for node in nodes] for name in ("element", "charge")}
@@ -357,7 +357,7 @@ def test_equal_hashes_are_no_equal_names(tmp_path, monkeypatch):
 
 
 def test_every_order_of_a_few_rows(tmp_path):
-    """Side by side exactly where the rows are sorted as the first table is."""
+    """An order is accepted if and only if the rows are sorted like the first table."""
     for rows in itertools.product("ab", repeat=3):
         try:
             check_order(tables(tmp_path, 2, graphs="ab", nodes=rows))

@@ -13,7 +13,7 @@ from graphbench.errors import BadInput
 
 GRAPHS = {"graph": ["a", "b", "c"], "energy": [0.5, 1.0, 1.5]}
 NODES = {
-    "graph": ["a", "b", "a", "c", "b", "a"],  # rows of a graph need not stand together
+    "graph": ["a", "b", "a", "c", "b", "a"],  # rows of a graph need not be adjacent
     "node": ["n1", "n1", "n2", "n1", "n2", "n9"],
     "element": ["C", "N", "O", "C", "C", "C"],
     "charge": [0.0, 0.1, 0.2, 0.3, 0.4, 0.5],

@@ -1,4 +1,4 @@
-"""Links of one graph: PyG's split as it comes, shares of the edges, wrong pairs of one's own, OGB's evaluators."""
+"""Links of one graph: PyG's split, shares of the edges, given negative pairs, and OGB's evaluators."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def opened(source, folder, **options):
 
 
 def keys(pairs):
-    """A pair and its reverse are one."""
+    """Return the set of pairs, in which a pair equals its reverse."""
     return {tuple(sorted(pair)) for pair in pairs.tolist()}
 
 
@@ -119,7 +119,7 @@ def test_scores_beside_wrong_pairs_are_those_of_ogb(tmp_path):
     parts = T.RandomLinkSplit(num_val=0.1, num_test=0.3, is_undirected=True, neg_sampling_ratio=2)(whole_graph())
     data, batches = opened(parts, tmp_path)
     batch = batches["test"]
-    node = torch.randn(NODES, 8).round()  # whole numbers, so that scores are equal often
+    node = torch.randn(NODES, 8).round()  # integers, so that scores often tie
     found = scores_of(link_task(data), node, batch)
     true, wrong = (
         (node[pairs[:, 0]] * node[pairs[:, 1]]).sum(-1) for pairs in (batch.contact_index, batch.negative_index)
@@ -130,9 +130,9 @@ def test_scores_beside_wrong_pairs_are_those_of_ogb(tmp_path):
         assert found[f"ogb_hits@{k}"] == pytest.approx(right[f"hits@{k}"])
     ranks = {"y_pred_pos": true, "y_pred_neg": wrong.expand(len(true), -1)}
     assert found["ogb_MRR"] == pytest.approx(float(Evaluator("ogbl-citation2").eval(ranks)["mrr_list"].mean()))
-    assert np.isnan(scores_of(link_task(data), node, batches["val"])["ogb_hits@100"]), "fewer wrong pairs than that"
+    assert np.isnan(scores_of(link_task(data), node, batches["val"])["ogb_hits@100"]), "fewer than 100 negative pairs"
     task = link_task(data)
-    for name, metric in task.build_metrics().items():  # training computes some alone
+    for name, metric in task.build_metrics().items():  # training computes only some
         task.update({name: metric}, node, batch)
         assert float(metric.compute()) == found[name]
 
@@ -169,7 +169,7 @@ def test_training_takes_the_wrong_pairs_that_are_given(tmp_path):
 
 
 def test_a_model_learns_links_of_one_graph(tmp_path):
-    """Its loss falls below ln 2, which scores of 0 have."""
+    """Its loss falls below 0.9 ln 2; scores of 0 have ln 2."""
     data = Graphs(whole_graph(), root=str(tmp_path), task="link-ranking")
     module, data = graphbench.build("GCN", data, model_options={"hidden_dim": 16, "num_layers": 1})
     data.prepare_data()
@@ -186,7 +186,7 @@ def test_a_model_learns_links_of_one_graph(tmp_path):
 
 
 def tables(folder, links):
-    """Write a graph of named nodes; its links have a split, in the table `links`, else in that of the edges."""
+    """Write a graph of named nodes with a split of its links, in the table `links` or else in that of the edges."""
     names = [f"node {number}" for number in range(NODES)]
     ends = np.unique(np.sort(whole_graph().edge_index.T.numpy(), axis=1), axis=0)
     split = np.resize(["train", "train", "Valid", "test", ""], len(ends))
@@ -218,7 +218,7 @@ def test_a_split_of_links_that_does_not_hold_is_refused_with_its_line(tmp_path, 
     folder = tmp_path / "tables"
     tables(folder, links=True)
     table = pd.read_csv(folder / "links.csv", keep_default_na=False)
-    if case == "twice":  # the first pair the other way round, in another split
+    if case == "twice":  # the first pair reversed, in another split
         table.loc[len(table)] = [table.target[0], table.source[0], "test"]
     table.loc[1, "split"] = {"word": "tset"}.get(case, table.split[1])
     table = table.assign(weight=1.0) if case == "unread" else table

@@ -1,4 +1,4 @@
-"""Masks that came with graphs: what is given is used, what is missing is cut and said, what is left out stays out."""
+"""Masks of graphs: given splits are used, missing ones are cut and reported, excluded rows stay out."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from graphbench.benchmarks.graphs.benchmark import Graphs
 from graphbench.errors import BadInput
 
 SPLITS = ("train", "val", "test")
-NODES, SIZE = 60, 12  # all nodes, and those of one of five graphs
+NODES, SIZE = 60, 12  # of all graphs, and of one of five
 GIVEN = [given for count in (1, 2, 3) for given in combinations(SPLITS, count)]
 #: Of every twelve nodes: four train, two validate, three test, two are in no mask, one has no label.
 ROLE = np.array((["train"] * 4 + ["val"] * 2 + ["test"] * 3 + [""] * 3) * 5)
@@ -30,7 +30,7 @@ def mask(chosen, form):
 
 
 def node_graphs(given, form, several, names=NAMES):
-    """One graph of 60 nodes, or five of 12, with the masks that are given."""
+    """Return one graph of 60 nodes, or five of 12, with the masks of the given splits."""
     size = SIZE if several else NODES
     graphs = []
     for first in range(0, NODES, size):
@@ -43,7 +43,7 @@ def node_graphs(given, form, several, names=NAMES):
 
 
 def targets(source, folder, **options):
-    """Which nodes have a target in each split, numbered through all graphs."""
+    """Return the nodes with a target in each split, numbered across all graphs."""
     data = Graphs(source, root=str(folder), **options)
     data.setup()
     found = {split: np.flatnonzero(data.tables[split].columns["y"][:, 0].numpy() >= 0) for split in SPLITS}
@@ -53,7 +53,7 @@ def targets(source, folder, **options):
 
 
 def check(given, found):
-    """What is given is used as it is; nothing is in two splits, or has no label; nothing that is left out comes in."""
+    """Check that given masks are used unchanged, splits are disjoint and labelled, and excluded nodes stay out."""
     labelled = set(np.flatnonzero(LABEL >= 0).tolist())
     sets = {split: set(rows.tolist()) for split, rows in found.items()}
     role = {split: set(np.flatnonzero(split == ROLE).tolist()) for split in SPLITS}
@@ -68,7 +68,7 @@ def check(given, found):
     missing = set(SPLITS) - {*given, "train"}
     if given == ("train",):
         assert sets["train"] == training
-        assert everywhere == labelled  # the others are shared out
+        assert everywhere == labelled  # the others are divided
     else:
         assert sets["train"] | set.union(set(), *(sets[split] for split in missing)) == training
 

@@ -12,7 +12,7 @@ FRACTIONS = (0.8, 0.1, 0.1)
 
 
 def whole(split, size):
-    """Every row once."""
+    """Return whether every row is in the splits once."""
     rows = np.concatenate([split[name] for name in SPLITS])
     return sorted(rows.tolist()) == list(range(size))
 

@@ -28,7 +28,7 @@ def request(**options):
 
 
 def raw(columns):
-    """Forty graphs with further columns, a value for each graph."""
+    """Return forty graphs with further columns, one value for each graph."""
     graphs = make_graphs()
     for name, values in columns.items():
         for graph, value in zip(graphs, values, strict=True):
@@ -37,7 +37,7 @@ def raw(columns):
 
 
 def units(graphs, rows=None, classes=None):
-    """All graphs, or the nodes `rows`."""
+    """Return units for all graphs, or for the nodes `rows`."""
     if rows is None:
         return Units(graphs, "graph", np.arange(len(graphs)), classes)
     return Units(graphs, "node", np.asarray(rows), classes)

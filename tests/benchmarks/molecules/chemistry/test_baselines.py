@@ -1,4 +1,4 @@
-"""The baselines against closed forms and against scikit-learn and RDKit used directly."""
+"""Baselines against scikit-learn and RDKit called directly."""
 
 import numpy as np
 import pytest
@@ -46,7 +46,7 @@ def test_ridge_equals_a_dense_fit_with_the_best_penalty(targets, validated):
 
 
 def test_unfolded_substructures_unknown_in_training_are_left_out(targets):
-    """A molecule of nothing else has the prediction of a row of zeros, which is the intercept."""
+    """A molecule with only unknown substructures gets the prediction of a row of zeros, the intercept."""
     train, alpha = ["CCO", "CCN", "CCC"], 0.1
     _, test = ridge_baseline([train, ["CCO"], ["BrI"]], [targets[:3], targets[:1]], alphas=(alpha,))
     counts = morgan_counts(train)

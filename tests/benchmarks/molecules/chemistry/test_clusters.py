@@ -1,4 +1,4 @@
-"""Clusters and diverse picks: against RDKit's own clustering and against the definitions, pair by pair."""
+"""Clusters and diverse picks: against RDKit's clustering and against the definitions, pair by pair."""
 
 import random
 
@@ -19,7 +19,7 @@ from graphbench.errors import BadInput
 
 
 def molecules(count=120, seed=0):
-    """Chains with rings and groups in random order, some of them twice."""
+    """Return SMILES of chains with rings and groups in random order."""
     draw = random.Random(seed)
     parts = ["C", "CC", "CO", "CN", "C(=O)O", "c1ccccc1", "C1CCNCC1", "c1ccncc1", "S(=O)(=O)N", "C(F)(F)F", "CCl"]
     texts = {"".join(draw.choices(parts[:6], k=draw.randint(1, 4))) + draw.choice(parts) for _ in range(count)}
@@ -33,7 +33,7 @@ def bits():
 
 @pytest.fixture(scope="module")
 def distances(bits):
-    """Every pair by Python's sets."""
+    """Return the Tanimoto distances of all pairs, by Python's sets."""
     on = [set(one.GetOnBits()) for one in bits]
     return np.array([[1 - len(a & b) / len(a | b) for b in on] for a in on])
 

@@ -1,4 +1,4 @@
-"""Atom and bond columns against OGB's own conversion and against Kekulé SMILES."""
+"""Atom and bond columns against OGB's conversion and against Kekulé SMILES."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_ogb_graph_equals_ogb(smiles):
 
 
 def kekule_tokens(smiles):
-    """Atom types by another way: write the Kekulé SMILES, and read the atoms off its text."""
+    """Count atom types in another way: write the Kekulé SMILES and parse the atoms of its text."""
     mol = Chem.MolFromSmiles(smiles)
     Chem.Kekulize(mol, clearAromaticFlags=True)
     tokens = []

@@ -1,4 +1,4 @@
-"""Files of the user: every format gives the same rows; every defect has its line."""
+"""Users' files: every format gives the same rows; every defect is reported with its line."""
 
 import pandas as pd
 import pytest
@@ -17,7 +17,7 @@ SMILES, VALUES = ["CCO", "c1ccccc1", "CC(C)N"], ["1.5", "", "-2"]
 
 @pytest.fixture
 def write(tmp_path):
-    """Write text under a name and give its path."""
+    """Write text under a name and return its path."""
 
     def write(name, text):
         path = tmp_path / name
@@ -29,7 +29,7 @@ def write(tmp_path):
 
 @pytest.fixture
 def sdf(tmp_path):
-    """Three molecules with a property; the second lacks it."""
+    """Write three molecules; the second lacks a property of the others."""
     writer = Chem.SDWriter(str(tmp_path / "a.sdf"))
     for number, (smiles, value) in enumerate(zip(SMILES, VALUES, strict=True)):
         mol = Chem.MolFromSmiles(smiles)
@@ -269,7 +269,7 @@ def test_workbook_row_by_row(tmp_path):
 
 
 def test_marks_of_racemates_stay_with_the_structure_in_every_format(tmp_path):
-    """A name behind a CXSMILES stays a name, and columns behind one stay columns."""
+    """A name after a CXSMILES stays a name, and columns after one stay columns."""
     marked = "C[C@H](O)CC |&1:1|"
     mol = Chem.MolFromSmiles(marked)
     (tmp_path / "a.smi").write_text(f"{marked} the racemate\nCCO ethanol\n")

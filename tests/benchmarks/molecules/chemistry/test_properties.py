@@ -1,4 +1,4 @@
-"""Penalised logP against RDKit's Crippen module, its contributed scorer and networkx, put together here."""
+"""Penalised logP against the sum of terms from RDKit's Crippen module, its contributed scorer and networkx."""
 
 import runpy
 from pathlib import Path
@@ -35,7 +35,7 @@ def test_ring_term_counts_atoms_beyond_six(smiles, penalty, ring_term):
 
 
 def test_ring_terms_differ_where_rings_share_bonds():
-    """Bicyclo[2.2.2]octane: every smallest ring has six atoms, a basis of cycles may hold one of eight."""
+    """Bicyclo[2.2.2]octane: every smallest ring has six atoms, a basis of cycles may contain one of eight."""
     mol = Chem.MolFromSmiles("C1CC2CCC1CC2")
     orders = [np.random.RandomState(seed).permutation(8).tolist() for seed in range(20)]
     shuffled = [Chem.RenumberAtoms(mol, order) for order in orders]

@@ -1,4 +1,4 @@
-"""Many SMILES to arrays: one process, several, and molecules that cannot be read."""
+"""SMILES to arrays in one or several processes, and molecules that cannot be read."""
 
 import multiprocessing
 import os
@@ -21,7 +21,7 @@ RECIPE = Recipe("ogb", "smallest_rings", scaffold=True)
 
 
 def same(a, b):
-    """Whether two results agree in everything."""
+    """Return whether two results are equal in every field."""
     for name, value in vars(a).items():
         other = getattr(b, name)
         if not (np.array_equal(value, other) if isinstance(value, np.ndarray) else value == other):
@@ -63,7 +63,7 @@ def test_unusable_molecules_come_back_as_data(smiles, kind, detail, capfd):
     assert (row, found, rest) == (1, kind, [])
     assert detail in told
     assert arrays.rows.tolist() == [0, 2]
-    assert capfd.readouterr().err == ""  # RDKit's own complaints are held back
+    assert capfd.readouterr().err == ""  # RDKit's messages are suppressed
 
 
 def test_failures_of_rdkit_are_data_too(monkeypatch):
@@ -77,7 +77,7 @@ def test_failures_of_rdkit_are_data_too(monkeypatch):
 
 @pytest.mark.parametrize("smiles", ["C:C1=CC(=O)C=CC1=O", "ON=C:C1=CC=C(O)C=C1", "CC:N1C2=C(SC3=C1C=CC=C3)C=CC=C2"])
 def test_an_aromatic_bond_outside_of_rings_is_the_single_bond_of_the_canonical_spelling(smiles):
-    """RDKit makes it single, and leaves atoms flat and bonds conjugated as if it were not."""
+    """RDKit makes the bond single, but keeps hybridisation and conjugation as if it were aromatic."""
     mol = parse_smiles(smiles)
     other = parse_smiles(Chem.MolToSmiles(mol))
     place = other.GetSubstructMatch(mol)
@@ -124,7 +124,7 @@ def test_workers_do_not_import_torch():
 
 @pytest.mark.slow
 def test_spawned_workers_give_the_same(monkeypatch):
-    """As on platforms where a fork is not safe."""
+    """Workers are spawned, as on platforms where a fork is not safe."""
     monkeypatch.setattr(pool, "worker_context", lambda: multiprocessing.get_context("spawn"))
     smiles = GOOD * 50
     assert same(read_molecules(smiles, RECIPE, num_workers=2), read_molecules(smiles, RECIPE, num_workers=0))

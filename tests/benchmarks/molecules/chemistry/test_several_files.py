@@ -14,7 +14,7 @@ CHAINS = [f"{'C' * size}{end}" for size in range(2, 14) for end in ("O", "N")]
 
 @pytest.fixture
 def files(tmp_path):
-    """Two files with one molecule in two in common, spelled differently, and a third with neither target."""
+    """Write two files with half of the molecules in common, spelled differently, and a third with neither target."""
     ring = [(number, text) for number, text in enumerate(CHAINS)]
     solubility = "smiles,logS,set\n" + "".join(f"{text},{n},{n % 3}\n" for n, text in ring if n % 4 != 3)
     acidity = "pKa,SMILES,set\n" + "".join(f">{100 + n},{text[::-1]},{n % 3}\n" for n, text in ring if n % 4 != 0)
@@ -83,7 +83,7 @@ def test_a_header_tells_whether_the_named_columns_are_there(files, names, target
             data.check_source()
     else:
         data.check_source()
-    for path in files.glob("*.csv"):  # rows that nobody could read change nothing
+    for path in files.glob("*.csv"):  # unreadable rows change nothing
         path.write_text(path.read_text().partition("\n")[0] + "\nno molecule,x,x\n")
     with pytest.raises(BadInput, match=missing) if missing else nullcontext():
         data.check_source()

@@ -1,4 +1,4 @@
-"""One molecule has one answer, whatever its spelling, form and isotopes, of every model that reads molecules."""
+"""Every model of molecules gives a molecule one answer, whatever its spelling, form and isotopes."""
 
 import csv
 import random
@@ -17,7 +17,7 @@ from graphbench.benchmarks.molecules.chemistry.reading import Recipe, read_molec
 from graphbench.benchmarks.molecules.chemistry.smiles import R, S
 from graphbench.data.encode import encoded_here
 
-#: Centres of amino acids, a sugar, two that differ in handedness alone, rings, sulfur, phosphorus, double bonds.
+#: Centres of an amino acid, a sugar, neighbours that differ only in handedness, rings, S, P, double bonds.
 CHIRAL = (
     "N[C@@H](C)C(=O)O",
     "OC[C@H]1O[C@@H](O)[C@H](O)[C@@H](O)[C@@H]1O",
@@ -29,9 +29,9 @@ CHIRAL = (
     "CC(C)(C)c1ccc(O[P@]2OC[C@]3(CO2)CO[P@](OC4CC4)OC3)cc1",
 )
 MEASURED = Path(__file__).parents[5] / "shared" / "data" / "aqsol" / "aqsoldb.csv"
-#: Models of sequences and of point clouds read no molecules; `Positions` has no answer of its own.
+#: Models of sequences, which read no molecules, and `Positions`, which predicts nothing.
 OTHERS = {"Luna", "MEGA", "S4D", "SequenceSequoia", "SequenceTransformer", "Positions"}
-#: Models whose published method follows the numbers of the nodes, and so the spelling.
+#: Models whose published method depends on the numbers of the nodes, and so on the spelling.
 NUMBERED = {
     "DeepGraph": "samples substructures; equal in expectation alone",
     "Exphormer": "draws its expander on the numbered nodes",
@@ -47,7 +47,7 @@ ARCHITECTURES = sorted(
 
 
 def spellings(smiles, count=4, seed=0):
-    """The same molecule with its atoms in other orders."""
+    """Return SMILES of the same molecule with its atoms in other orders."""
     mol, drawn = Chem.MolFromSmiles(smiles), random.Random(seed)
     order = list(range(mol.GetNumAtoms()))
     found = [smiles]
@@ -62,7 +62,7 @@ def read(smiles, features="ogb_cip"):
 
 
 def atoms_of(arrays):
-    """Rows of every molecule's atoms in one order: as sets with counts."""
+    """Return the rows of every molecule's atoms, sorted."""
     ends = np.cumsum(arrays.num_nodes)[:-1]
     return [sorted(map(tuple, part.tolist())) for part in np.split(arrays.x, ends)]
 
@@ -154,7 +154,7 @@ def test_published_sets_keep_the_published_column():
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_every_model_gives_one_answer_to_all_spellings(name):
     torch.manual_seed(0)
-    options = {"mean_log_degree": 1.1} if name == "PNA" else {}  # which a file tells, and there is none
+    options = {"mean_log_degree": 1.1} if name == "PNA" else {}  # computed from a file, and there is none
     module, data = graphbench.build(name, Molecules("own.csv", "y"), model_options=options)
     texts = [text for smiles in CHIRAL[:3] for text in spellings(smiles, 2)]
     part = next(data.read_objects(texts))

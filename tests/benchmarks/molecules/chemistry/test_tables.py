@@ -1,4 +1,4 @@
-"""Arrays to graph tables, and strings kept beside the graphs."""
+"""Arrays to graph tables, and strings stored with the graphs."""
 
 import numpy as np
 import pytest

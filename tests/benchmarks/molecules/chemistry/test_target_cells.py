@@ -1,4 +1,4 @@
-"""Cells of targets and times: numbers, classes, labels and missing ones; every defect has its line."""
+"""Cells of targets and times: numbers, classes, labels and missing ones; every defect is reported with its line."""
 
 import numpy as np
 import pytest
@@ -73,7 +73,7 @@ def test_classes_are_whole_numbers_in_range():
 def test_classes_by_name_have_the_order_that_is_given():
     content = rows(a=["yes", "no", "none", "Yes", "", "maybe"])
     y, problems = parse_targets(content, ["a"], "classification", classes=("no", "yes", "none"))
-    assert y[:3, 0].tolist() == [1, 0, 2], "a class may be called as missing cells are"
+    assert y[:3, 0].tolist() == [1, 0, 2], "a class may be named like a missing cell"
     told_classes = "target 'a' is none of the classes 'no', 'yes', 'none'"
     assert told(problems) == [
         (5, told_classes, "'Yes'"), (7, told_classes, "'maybe'"), (6, "target 'a' is missing", ""),
@@ -117,11 +117,11 @@ def test_texts_that_could_be_words_for_missing_ones_are_told_with_the_option_to_
     content = rows(a=["1", "pending", "lost", "ND", "3 uM"], b=["2", "pending", "", "3", "1,380.4"])
     hint = missing_hint(content, ["a", "b"], Missing.of(None))
     assert hint.endswith("""--data.missing '["lost", "pending"]'.""")
-    assert missing_hint(rows(a=["wet", "dry"]), ["a"], Missing.of(None)) == "", "a column of texts has other faults"
+    assert missing_hint(rows(a=["wet", "dry"]), ["a"], Missing.of(None)) == "", "no hint for a column of text"
 
 
 def test_times_are_in_order():
-    """Each list is ascending in time, and every reading of it is."""
+    """Each list ascends in time, and so do its parsed values."""
     for cells, form in (
         (["1998", "2003.5", "2004", "20210304"], None),
         (["2019", "2019-02", "2019-02-11T23:59:59+00:00", "2019-02-12", "2019-02-12 00:00:01"], None),

@@ -1,4 +1,4 @@
-"""A user's file as a whole: one message for everything that is wrong, or the rest of the molecules."""
+"""A user's file as a whole: one message names every defect, or the other molecules are read."""
 
 import logging
 
