@@ -1,4 +1,4 @@
-"""Every option in the tables of `docs/lightning.md` and `docs/how-to/` does what its row says; so do configurations."""
+"""Options in the tables of `docs/lightning.md` and `docs/how-to/` run and pass their checks; so do configurations."""
 
 from __future__ import annotations
 
