@@ -1,4 +1,4 @@
-"""Who may import whom. An import against the arrows fails here, with file and line."""
+"""Which room may import which. An import against the arrows fails here, with file and line."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ ROOT = Path(__file__).parents[1]
 CORE = ROOT / "graphbench"
 PLUGINS = sorted((ROOT / "plugins").glob("*/src/graphbench_*"))
 
-#: Room (a folder or file of graphbench/) -> the rooms it may import. Benchmarks and models never meet but through the
-#: contracts, nothing imports the command line, and nothing else imports what is made for tests: memory of a
-#: card is counted on the pretended one.
+#: Room (a folder or file of graphbench/) -> the rooms it may import. Benchmarks and models meet only through the
+#: contracts, nothing imports the command line, and only it imports what is made for tests, to count GPU memory on the
+#: pretended device.
 ARROWS = {
     "__init__": set(),
     "__main__": {"cli"},
@@ -54,7 +54,7 @@ ARROWS = {
     "training": {"contracts", "data", "errors", "nn", "registry", "runs"},
 }
 
-#: Modules that only lead into the house.
+#: Modules that are only entry points.
 DOORS = {"__init__", "__main__"}
 
 #: Modules whose `__all__` is the public interface; plug-ins import nothing else of graphbench.
@@ -77,18 +77,18 @@ PUBLIC = (
 )
 
 
-#: Plug-ins whose operations the kernels of `graphbench-kernels` share parts with.
+#: Plug-ins that share parts of their operations with the kernels of `graphbench-kernels`.
 OF_KERNELS = {"graphbench_sfi_former"}
 
 
 @cache  # several tests walk through all files
 def imports(file: Path, package: str, types: bool = True) -> list[tuple[int, str, str | None]]:
-    """`(line, module, name)` of every import in a file, inside functions too; name is None for `import module`.
+    """Return `(line, module, name)` of every import in a file, also in functions; name is None for `import module`.
 
     Args:
-        file: a source.
-        package: that it lies in.
-        types: with those that run for type checkers alone.
+        file: a source file.
+        package: the package that contains it.
+        types: whether to include imports that only type checkers run.
     """
     found: list[tuple[int, str, str | None]] = []
     nodes = list(ast.walk(ast.parse(file.read_bytes())))
@@ -115,7 +115,7 @@ def room_of(file: Path) -> str:
 
 
 def imported_room(module: str, name: str | None) -> str | None:
-    """Room of graphbench that an import reaches; None for imports from elsewhere."""
+    """Return the room of graphbench that an import reaches; None for imports from elsewhere."""
     top, _, inner = module.partition(".")
     if top != "graphbench":
         return None
@@ -125,7 +125,7 @@ def imported_room(module: str, name: str | None) -> str | None:
 
 
 def core_imports(room: str) -> list[tuple[str, str]]:
-    """`(place, imported room)` of every import of graphbench in a room, but of the room itself."""
+    """Return `(place, imported room)` of every import of graphbench in a room, except from the room itself."""
     files = [file for file in sorted(CORE.rglob("*.py")) if room_of(file) == room]
     found = []
     for file in files:
@@ -148,14 +148,14 @@ def test_room_imports_along_the_arrows(room):
 
 
 def test_no_arrow_is_left_over():
-    """What nothing imports any more is not allowed any more."""
+    """What is no longer imported is no longer allowed."""
     unused = {room: arrows - {reached for _, reached in core_imports(room)} for room, arrows in ARROWS.items()}
     assert not {room: sorted(arrows) for room, arrows in unused.items() if arrows}
     assert ARROWS.keys() == {room_of(file) for file in CORE.rglob("*.py")}
 
 
 def test_arrows_are_those_of_the_text():
-    """The table of ARCHITECTURE.md, which leaves out the two doors."""
+    """Compare with the table of ARCHITECTURE.md, which leaves out the two doors."""
     text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8").partition("## Rooms")[2].partition("\nA family in")[0]
     rows = re.findall(r"^\| `(\w+)(?:/|\.py)` \| .* \| ([^|]+) \|$", text, re.MULTILINE)
     told = {room: set(re.findall(r"`(\w+)`", imported)) for room, imported in rows}
@@ -172,7 +172,7 @@ def test_arrows_have_no_cycle():
 
 def circles(reached: dict[str, set[str]]) -> set[frozenset[str]]:
     """Return the strongly connected components of more than one file, each the files that reach one another."""
-    for middle in reached:  # Warshall: paths that go through one file more each time
+    for middle in reached:  # Warshall: paths through one more file each time
         for start in reached:
             if middle in reached[start]:
                 reached[start] |= reached[middle]
@@ -184,7 +184,7 @@ def circles(reached: dict[str, set[str]]) -> set[frozenset[str]]:
 
 
 def test_no_files_import_each_other():
-    """Imports inside of functions count as well; those for types never run."""
+    """Imports inside functions count; those for type checkers do not, since they never run."""
     found: set[frozenset[str]] = set()
     for root in (CORE, *PLUGINS):
         modules = {".".join(file.relative_to(root.parent).with_suffix("").parts): file for file in root.rglob("*.py")}
@@ -249,7 +249,7 @@ def is_public(module: str, name: str | None) -> bool:
 
 
 def mirrored() -> dict[str, tuple[str, ...]]:
-    """Source file -> test files that would be its own: of its name, or of the folder that it lies in."""
+    """Return source file -> its own test files, if they exist: of its name, or of the folder that contains it."""
     trees = [(CORE, ROOT / "tests"), *((plugin, plugin.parents[1] / "tests") for plugin in PLUGINS)]
     found = {}
     for source, tests in trees:
@@ -276,14 +276,14 @@ def test_tests_mirror_the_sources():
 
 
 def names_of(file: Path) -> set[str]:
-    """Classes that a file defines or imports."""
+    """Return the classes that a file defines and the names that it imports."""
     nodes = list(ast.walk(ast.parse(file.read_bytes())))
     defined = {node.name for node in nodes if isinstance(node, ast.ClassDef)}
     return defined | {alias.name for node in nodes if isinstance(node, ast.ImportFrom) for alias in node.names}
 
 
 def files_to_add(name: str, source: Path, tests: Path, project: Path) -> int:
-    """Files that a class like this one adds or changes: where it is defined, listed, registered and tested."""
+    """Count the files that such a class adds or changes: where it is defined, listed, registered and tested."""
     files = {file for pattern in ("*.py", "*.pyi") for file in source.rglob(pattern) if name in names_of(file)}
     registered = re.search(rf"^{name} = ", project.read_text(encoding="utf-8"), re.MULTILINE) is not None
     defining = next(file.stem for file in files if file.suffix == ".py" and not file.stem.startswith("__"))
@@ -291,7 +291,7 @@ def files_to_add(name: str, source: Path, tests: Path, project: Path) -> int:
 
 
 def between_families() -> int:
-    """Imports, counted by statement, of one benchmark family from another."""
+    """Count the import statements by which one benchmark family imports another."""
     benchmarks = CORE / "benchmarks"
     families = {file.parent.name for file in benchmarks.glob("*/__init__.py")}
     found = set()
@@ -305,7 +305,7 @@ def between_families() -> int:
 
 
 def numbers_now() -> dict[str, int]:
-    """What the section "In numbers" of ARCHITECTURE.md says of today, by the row's first words."""
+    """Return today's values for the section "In numbers" of ARCHITECTURE.md, by the first words of the row."""
     rooms = {room_of(file) for file in CORE.rglob("*.py")} - DOORS
     modules = Counter(file.parent for file in CORE.rglob("*.py") if not file.stem.startswith("__"))
     plugin = ROOT / "plugins" / "baselines"
@@ -326,7 +326,7 @@ def numbers_now() -> dict[str, int]:
 
 
 def test_architecture_in_numbers():
-    """The text says what is true; a number that changed is changed there, on purpose."""
+    """The text is up to date; a number that changes is changed there on purpose."""
     text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8").partition("## In numbers")[2].partition("\n## ")[0]
     told = {
         cells[0]: int(cells[2])

@@ -1,6 +1,6 @@
-"""Public names are kept in `public_names.txt`; whoever adds or removes one says so in CHANGELOG.md.
+"""Public names are kept in `public_names.txt`; adding or removing one needs a line in CHANGELOG.md.
 
-    python tests/test_changed_names.py    writes the file anew
+    python tests/test_changed_names.py    rewrites the file
 
 Sources are read, not imported.
 """
@@ -19,7 +19,7 @@ CHANGELOG = ROOT / "CHANGELOG.md"
 
 
 def public_names(roots):
-    """`package.module.name` of every name that an `__all__` or a stub of lazy names lists.
+    """Return `package.module.name` of every name that an `__all__` or a stub of lazy names lists.
 
     Args:
         roots: folders of packages.
@@ -35,7 +35,7 @@ def public_names(roots):
 
 
 def listed(tree, stub):
-    """Names of a literal `__all__`; in a stub also those that are imported as themselves."""
+    """Return the names of a literal `__all__`; in a stub also those that are imported as themselves."""
     names = set()
     for node in tree.body:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
@@ -50,12 +50,12 @@ def now():
 
 
 def unreleased():
-    """The part of CHANGELOG.md above the last release."""
+    """Return the part of CHANGELOG.md above the last release."""
     return CHANGELOG.read_text(encoding="utf-8").partition("## Unreleased")[2].partition("\n## ")[0]
 
 
 def test_a_changed_name_is_kept_and_told():
-    """The last word of a name that was added or removed stands in CHANGELOG.md, and the list is written anew."""
+    """CHANGELOG.md contains the last part of each added or removed name, and the list of names is up to date."""
     kept = KEPT.read_text(encoding="utf-8").splitlines()
     changed = sorted(set(kept) ^ set(now()))
     words = set(re.findall(r"\w+", unreleased()))

@@ -1,4 +1,4 @@
-"""Every package that is imported is declared in pyproject.toml, and the declarations of core and plug-ins agree."""
+"""Every imported package is declared in pyproject.toml, and the declarations of core and plug-ins agree."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ tomllib = pytest.importorskip("tomllib", reason="Python 3.11 reads TOML")
 
 ROOT = Path(__file__).parents[1]
 PLUGINS = sorted(path.parent for path in ROOT.glob("plugins/*/pyproject.toml"))
-#: Modules that are no distribution: this project's own, and helpers of its tests and scripts.
+#: Modules that are not distributions: this project's own, and helpers of its tests and scripts.
 OWN = {"graphbench", *(path.name for path in ROOT.glob("plugins/*/src/*"))}
 HELPERS = {path.stem for path in ROOT.glob("tests/**/*.py")} | {path.stem for path in ROOT.glob("plugins/*/*/*.py")}
 
@@ -26,12 +26,12 @@ def project(folder):
 
 
 def normal(name):
-    """The one spelling of a distribution's name that PEP 503 compares."""
+    """Return the normalized name of a distribution, by which PEP 503 compares names."""
     return re.sub(r"[-_.]+", "-", re.match(r"[\w.-]+", name)[0]).lower()
 
 
 def declared(folder, extras):
-    """Distributions that a project requires, with some of its extras."""
+    """Return the distributions that a project requires, with some of its extras."""
     about = project(folder)
     optional = about.get("optional-dependencies", {})
     chosen = [word for extra in extras if extra in optional for word in optional[extra]]
@@ -39,7 +39,7 @@ def declared(folder, extras):
 
 
 def imported(folder):
-    """Top-level module -> where it is imported first, without the standard library."""
+    """Return top-level module -> where it is first imported, without the standard library."""
     found = {}
     for file in sorted(folder.rglob("*.py")):
         for node in ast.walk(ast.parse(file.read_bytes())):
@@ -53,12 +53,12 @@ def imported(folder):
 
 @cache  # it reads the files of every distribution
 def all_providers():
-    """Top-level module -> distributions that have it."""
+    """Return top-level module -> distributions that provide it."""
     return importlib.metadata.packages_distributions()
 
 
 def undeclared(folder, known, local):
-    """Imports whose distribution is not among those known."""
+    """Return imports whose distribution is not among the known ones."""
     providers = all_providers()
     return [
         f"{place} imports {name} of {providers.get(name, ['nothing that is installed'])}"
@@ -77,7 +77,7 @@ def test_the_core_declares_what_it_imports():
 
 @pytest.mark.parametrize("plugin", PLUGINS, ids=lambda plugin: plugin.name)
 def test_a_plugin_declares_what_it_imports(plugin):
-    """It may use what the core requires, whose versions are chosen there."""
+    """It may use what the core requires; the core sets those versions."""
     known = declared(plugin, project(plugin).get("optional-dependencies", {})) | declared(ROOT, ())
     against = undeclared(plugin / "src", known, {"graphbench", next((plugin / "src").iterdir()).name})
     assert not against, "\n".join(against)
@@ -129,7 +129,7 @@ def test_constraints_pin_every_package_once_for_each_python():
 
 @pytest.mark.parametrize("name", ["jinja2", "openpyxl", "pyarrow"])
 def test_what_pandas_reads_and_writes_with_is_as_new_as_it_asks(name):
-    """Pandas declares these as optional, and refuses older ones when it is used: no resolver sees that."""
+    """Pandas declares these as optional and refuses older ones only when they are used: no resolver sees that."""
     from pandas.compat._optional import VERSIONS
 
     about = project(ROOT)

@@ -1,4 +1,4 @@
-"""Errors survive the way from a worker, and name what is near."""
+"""Errors survive pickling, as from a worker, and suggest similar names."""
 
 import math
 import pickle

@@ -1,4 +1,4 @@
-"""The examples in docstrings run and print what they say."""
+"""The examples in docstrings run and print what they show."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import get_args
 import pytest
 import torch
 
-#: Where every public class and function has an example of its use; all examples of their modules run.
+#: Packages whose public classes and functions all have an example; all examples of their modules run.
 COMPLETE = (
     "graphbench.contracts",
     "graphbench.data",
@@ -28,7 +28,7 @@ COMPLETE = (
     "graphbench_sfi_former",
     "graphbench_sft",
 )
-#: Where examples run, without one for every name: rooms without public names, exceptions, base classes of tests.
+#: Packages whose examples run, without one for every name: no public names, exceptions, base classes of tests.
 PARTLY = (
     "graphbench.benchmarks",
     "graphbench.callbacks",
@@ -48,11 +48,11 @@ PARTLY = (
 def _modules() -> list[str]:
     paths = {package: getattr(importlib.import_module(package), "__path__", ()) for package in (*COMPLETE, *PARTLY)}
     inside = (found.name for package, path in paths.items() for found in pkgutil.walk_packages(path, f"{package}."))
-    return [*dict.fromkeys([*paths, *inside])]  # a room inside of another is listed with it
+    return [*dict.fromkeys([*paths, *inside])]  # a nested room is listed with its parent
 
 
 def _without_example(package: str) -> set[str]:
-    """Public classes and functions of a package whose docstring shows no use of them."""
+    """Return public classes and functions of a package whose docstring has no example."""
     room = importlib.import_module(package)
     named = {name: getattr(room, name) for name in room.__all__}
     described = {

@@ -1,4 +1,4 @@
-"""`import graphbench` gives every public name, and costs nothing until one is used."""
+"""`import graphbench` provides every public name and does not import torch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 import graphbench
 
 FOLDER = Path(graphbench.__file__).parent
-#: Module -> the listing that type checkers read of it.
+#: Module -> the stub that type checkers read for it.
 STUBS = {
     ".".join((FOLDER.name, *stub.parent.relative_to(FOLDER).parts)): stub for stub in sorted(FOLDER.rglob("*.pyi"))
 }
@@ -31,7 +31,7 @@ def test_public_name_can_be_imported(module, name):
 
 @pytest.mark.parametrize("module", STUBS)
 def test_type_checkers_are_told_what_there_is(module):
-    """A listing hands on names from where they are defined, with their true types, and leaves none out."""
+    """A stub re-exports names from where they are defined, with their true types, and leaves none out."""
     room, told = importlib.import_module(module), set()
     for line in ast.parse(STUBS[module].read_text(encoding="utf-8")).body:
         assert isinstance(line, ast.ImportFrom | ast.AnnAssign), ast.unparse(line)

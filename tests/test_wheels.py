@@ -1,4 +1,4 @@
-"""Wheels and source distributions of the core and of a plug-in hold configurations and classes; both are found."""
+"""Wheels and source distributions of the core and a plug-in contain configurations and classes; both are found."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_a_wheel_holds_every_configuration(wheel):
 
 
 def test_an_unpacked_wheel_is_found_by_name(wheel, tmp_path):
-    """Unpacked into a folder of its own, as an installation does, and asked for in an empty one."""
+    """Unpack it into its own folder, as an installation does, and look up a name in an empty one."""
     package, file = wheel
     site, empty = tmp_path / "site", tmp_path / "empty"
     zipfile.ZipFile(file).extractall(site)
@@ -56,7 +56,7 @@ def test_an_unpacked_wheel_is_found_by_name(wheel, tmp_path):
 
 
 def test_an_unpacked_wheel_registers_its_classes(wheel, tmp_path):
-    """Those of the core stand in its listings, which are files of the package; those of a plug-in are entry points."""
+    """The core lists its classes in stubs, which are files of the package; a plug-in has entry points."""
     package, file = wheel
     site = tmp_path / "site"
     zipfile.ZipFile(file).extractall(site)

@@ -28,7 +28,7 @@ class KeptLogger(Logger):
         self.rows.append((step or 0, dict(metrics)))
 
     def last(self, name: str) -> float:
-        """The value logged last under a name."""
+        """Return the last value logged under a name."""
         return [values[name] for _, values in self.rows if name in values][-1]
 
     def log_hyperparams(self, *args: Any, **kwargs: Any) -> None:
@@ -70,7 +70,7 @@ def fit(tmp_path: Path, make_data: Callable[[], Toy]) -> Fit:
 
 @pytest.fixture
 def rows(tmp_path: Path) -> Callable[..., list[dict[str, str]]]:
-    """Rows of a table of a run."""
+    """Return a function that reads the rows of a table of a run."""
 
     def read(name: str, run: str = "run") -> list[dict[str, str]]:
         with (tmp_path / run / "diagnostics" / f"{name}.csv").open(newline="") as file:

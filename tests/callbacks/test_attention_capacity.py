@@ -1,4 +1,4 @@
-"""The table of capacities agrees with the pure functions, with one vocabulary for all models."""
+"""The table of capacities agrees with the pure functions; all models share one vocabulary."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_default_vocabulary_and_other_encodings() -> None:
 
 
 def test_graphs_of_equal_tokens_are_counted_as_left_out(fit: Fit, rows: Rows) -> None:
-    """Half of the probe graphs have equal features on all nodes, so that nothing spreads in the first layer."""
+    """Half of the probe graphs have equal features on all nodes and therefore no spread in the first layer."""
 
     class HalfEqual(AttentionCapacity):
         def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:

@@ -1,4 +1,4 @@
-"""Pictures are drawn when asked for, of the graphs asked for, and reach TensorBoard."""
+"""Attention maps are drawn at the chosen epochs, for the chosen graphs, and reach TensorBoard."""
 
 from __future__ import annotations
 

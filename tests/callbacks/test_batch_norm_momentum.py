@@ -1,4 +1,4 @@
-"""Running means under a falling momentum, against their recursion; a model without batch norms is told."""
+"""Running means under a falling momentum follow their recursion; a model without batch norms is refused."""
 
 import pytest
 import pytorch_lightning as pl

@@ -1,4 +1,4 @@
-"""The logger knows the rows of its file again, also those with scores that are no number."""
+"""The logger finds the rows of its file again, also those with scores that are not finite."""
 
 import math
 

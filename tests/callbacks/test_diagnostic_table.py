@@ -1,4 +1,4 @@
-"""A run goes on with the whole rows of its diagnostics, whatever a kill has left of them."""
+"""A resumed run keeps the whole rows of its diagnostic tables, whatever a kill left of them."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_all_diagnostics_of_a_test_read_its_checkpoint_once(tmp_path, monkeypatc
     load = diagnostic_table.load_checkpoint
     monkeypatch.setattr(diagnostic_table, "load_checkpoint", lambda path: read.append(path) or load(path))
     path = tmp_path / "best.ckpt"
-    for number, (epoch, step) in enumerate([(2, 8), (3, 12)], 1):  # the second time it was written anew
+    for number, (epoch, step) in enumerate([(2, 8), (3, 12)], 1):  # the second time, the file is a new one
         progress = {"epoch_progress": {"current": {"started": epoch}}}
         torch.save({"loops": {"fit_loop": progress}, "global_step": step}, path)
         os.utime(path, ns=(number, number))

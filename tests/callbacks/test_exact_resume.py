@@ -35,7 +35,7 @@ def test_capturing_draws_nothing():
 
 
 class Sampling(torch.nn.Module):
-    """A layer with a generator of its own, whose state is part of its weights, as SFT's sampler has it."""
+    """A layer whose own generator is part of its state, as in SFT's sampler."""
 
     def __init__(self):
         super().__init__()
@@ -58,7 +58,7 @@ def test_every_rank_gets_its_own_layers_generators_back():
     weights = first.state_dict()
     for rank in (0, 1):
         resumed = torch.nn.Sequential(Sampling())
-        resumed.load_state_dict(weights)  # one rank's, on both
+        resumed.load_state_dict(weights)  # both ranks load those of one
         restore_generators(resumed, kept[rank])
         assert torch.equal(torch.rand(4, generator=resumed[0].generator), expected[rank])
-    restore_generators(torch.nn.Linear(1, 1), kept[0])  # a model that has no such layer any more
+    restore_generators(torch.nn.Linear(1, 1), kept[0])  # a model without such a layer

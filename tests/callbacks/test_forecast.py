@@ -1,4 +1,4 @@
-"""The forecast of a training, with a clock that goes as the test says."""
+"""The forecast of a training, on a clock that the test sets."""
 
 import logging
 import math
@@ -26,7 +26,7 @@ def trainer(**options):
 
 @pytest.fixture
 def train(monkeypatch, caplog):
-    """Batches of given seconds, from a given one of the epoch on; returns what was said."""
+    """Return a function that runs batches of given seconds and returns the logged messages."""
 
     def run(trainer, *epochs, first=0, pause=1000.0, within=False):
         now = [0.0]
@@ -52,7 +52,7 @@ SLOW_START = [60.0, 5.0, 5.0]
 
 
 def figures(line):
-    """Batches of an epoch, its time and the time left, as the line writes them."""
+    """Return the batches of an epoch, its time and the time left, as the line states them."""
     return re.findall(r"\d[\d.,]*(?: (?:d|h|min|s)\b)?(?: \d+ (?:h|min|s)\b)?", line)
 
 
@@ -75,18 +75,18 @@ def test_short_epochs_are_counted_together_without_what_is_between_them(train):
 
 def test_a_run_that_goes_on_has_less_left(train):
     told = train(trainer(current_epoch=8), [0.5] * 40, first=50)
-    assert figures(told[0])[2] == "1 min 8 s"  # 13 of 50 batches are done, and there is an epoch more
+    assert figures(told[0])[2] == "1 min 8 s"  # 13 of 50 batches are done, and one more epoch follows
 
 
 def test_a_run_that_goes_on_within_an_epoch_is_timed_from_its_start(train):
-    """Lightning starts no epoch then."""
+    """Lightning does not start an epoch then."""
     told = train(trainer(), [0.1] * 40, first=50, pause=0.0, within=True)
     assert figures(told[0])[:2] == ["100", "10 s"]
 
 
 def test_a_limit_of_steps_is_heeded(train):
     told = train(trainer(max_epochs=-1, max_steps=50, accumulate_grad_batches=2), [0.5] * 40)
-    assert figures(told[0])[2] == "43 s"  # 86 batches of 43 steps
+    assert figures(told[0])[2] == "43 s"  # 43 steps of 2 batches
 
 
 def test_a_run_without_an_end_has_epochs_alone(train):

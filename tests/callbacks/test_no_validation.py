@@ -1,4 +1,4 @@
-"""Fits without a validation part run to their end; what needs its scores is left out with a line, or refused."""
+"""Fits without a validation part run to the end; what needs its scores is left out with a message or refused."""
 
 import json
 
@@ -39,7 +39,7 @@ def fit(graphs, tmp_path):
 def test_a_final_model_trains_on_everything_to_the_last_epoch(fit, graphs, tmp_path, capsys):
     stop = ["--trainer.callbacks+=EarlyStopping", "--trainer.callbacks.monitor=val/accuracy",
             "--trainer.callbacks.patience=1"]  # fmt: skip
-    code, run = fit((1, 0, 0), *stop, "--trainer.max_steps", "5000")  # of two limits the first ends it
+    code, run = fit((1, 0, 0), *stop, "--trainer.max_steps", "5000")  # the first of two limits ends it
     said = capsys.readouterr().err
     assert code == 0
     assert "EarlyStopping on val/accuracy" in said

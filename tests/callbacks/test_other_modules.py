@@ -1,4 +1,4 @@
-"""Diagnostics attach to any LightningModule with traces, on loaders of PyG."""
+"""Diagnostics attach to any LightningModule with traces and work on PyG's loaders."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Probes leave training alone and give the same numbers whenever they look at the same weights."""
+"""Probes do not affect training and give the same numbers whenever they see the same weights."""
 
 from __future__ import annotations
 
@@ -164,11 +164,11 @@ def trained_backbone(
 def test_batch_norms_without_statistics_are_probed_as_they_train(
     make_data: Callable[[], Toy], tmp_path: Path, rows: Rows
 ) -> None:
-    """Ranks before training are those of training mode on the probe graphs, all in one batch."""
+    """Ranks before training are those in training mode on the probe graphs, all in one batch."""
     trained_backbone(make_data, tmp_path / "run", RankProgression(num_graphs=10), max_epochs=1)
     table = [row for row in rows("rank_progression") if row["measure"] == "effective_rank" and row["epoch"] == "0"]
     measured = [float(row["value"]) for row in table]
-    fresh, data = trained_backbone(make_data, tmp_path / "fresh", max_steps=0)  # of the same seed
+    fresh, data = trained_backbone(make_data, tmp_path / "fresh", max_steps=0)  # with the same seed
     batch = data.tables["val"].batch(range(10))
     found = {}
     for training in (False, True):
@@ -189,7 +189,7 @@ def test_batch_norms_lose_the_statistics_of_the_first_look(make_data: Callable[[
 
 
 class Halved(Toy):
-    """Keeps the first nodes of each graph on the device, half of them, as point clouds are sampled there."""
+    """Keeps the first half of each graph's nodes on the device, as point clouds are sampled there."""
 
     def on_after_batch_transfer(self, batch: GraphBatch, dataloader_idx: int) -> Data:
         sizes = batch.ptr.diff()
@@ -207,7 +207,7 @@ class Halved(Toy):
 def test_graphs_are_looked_at_as_the_loop_has_them(make: Callable[..., pl.Callback], tmp_path: Path) -> None:
     data = Halved(root=str(tmp_path / "data"), batch_size=4, seed=0)
     module = BenchmarkModule(data.spec, ToyTransformer)
-    sizes = []  # of every graph that the model meets
+    sizes = []  # of every graph that the model sees
     module.architecture.register_forward_pre_hook(lambda _, batch: sizes.extend(batch[0].ptr.diff().tolist()))
     trainer = pl.Trainer(
         max_epochs=1, callbacks=[make()], logger=False, enable_checkpointing=False, num_sanity_val_steps=0,
@@ -215,5 +215,5 @@ def test_graphs_are_looked_at_as_the_loop_has_them(make: Callable[..., pl.Callba
     )  # fmt: skip
     trainer.fit(module, data)
     stored = torch.cat([data.tables[split].num_nodes for split in ("train", "val")])
-    assert len(sizes) > len(stored)  # the loop's, and the callback's
+    assert len(sizes) > len(stored)  # graphs of the loop and of the callback
     assert set(sizes) <= set((stored // 2).tolist())

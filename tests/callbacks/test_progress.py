@@ -1,4 +1,4 @@
-"""What stands in and beside the progress bar of a fit."""
+"""What a fit shows in its progress bar, and its line for each epoch."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_run_without_a_timer_has_a_clock(fit):
 
 
 class Drawn(Kept):
-    """Draws what it shows of a long run, in terminals of several widths."""
+    """Draws the bar of a long run in terminals of several widths."""
 
     def __init__(self, widths):
         super().__init__()
@@ -84,7 +84,7 @@ def test_only_the_bar_gives_way_in_a_narrow_terminal(fit):
 
 
 class Logged:
-    """What `EpochLines` reads of a trainer in the last epoch of a thousand."""
+    """Provides what `EpochLines` reads from a trainer in the last epoch of a thousand."""
 
     is_global_zero, current_epoch, max_epochs = True, 999, 1000
 

@@ -67,7 +67,7 @@ def test_tensorboard_has_a_picture_of_all_layers_for_each_measure(fit: Fit, rows
 
 
 def test_range_is_that_of_the_whole_jacobian(fit: Fit, rows: Rows) -> None:
-    """All nodes of all graphs are asked, so that no draw is left; the Jacobian is torch's, graph by graph."""
+    """All nodes of all graphs are targets, so nothing is sampled; torch computes the Jacobian graph by graph."""
     module, trainer = fit(InfluenceRange(num_graphs=5, num_targets=9, num_probes=None, batch_size=2, max_distance=3))
     last = {(r["layer"], r["measure"]): r for r in rows("range") if r["epoch"] == "2"}
     model, table = module.architecture.eval(), trainer.datamodule.tables["val"]
@@ -109,7 +109,7 @@ def test_a_test_looks_at_the_range_too_and_so_does_a_model_without_attention(fit
     assert [r for r in rows("range") if r["epoch"] == "2"] == before
     values = {r["measure"]: r["value"] for r in before}
     assert {r["module"] for r in before} == {"output"}
-    assert (float(values["range"]), float(values["share_0"])) == (0.0, 1.0)  # a linear map of each node hears itself
+    assert (float(values["range"]), float(values["share_0"])) == (0.0, 1.0)  # each node depends on itself only
 
 
 def test_options_of_the_range_are_checked() -> None:
@@ -119,7 +119,7 @@ def test_options_of_the_range_are_checked() -> None:
 
 
 def test_gradients_are_those_of_the_training_loss(fit: Fit, rows: Rows) -> None:
-    """The norm behind the last layer is that of the head alone, by central differences of the loss of each graph."""
+    """The norm after the last layer is that of the head, by central differences of the loss of each graph."""
     module, trainer = fit(GradientFlow(num_graphs=5, batch_size=2))
     last = {(r["layer"], r["measure"]): float(r["value"]) for r in rows("gradients") if r["epoch"] == "2"}
     assert {r["module"] for r in rows("gradients")} == {"layers.0", "layers.1", "output"}

@@ -1,4 +1,4 @@
-"""What a person sees in a terminal of 80 columns while `graphbench fit` trains."""
+"""What a terminal of 80 columns shows while `graphbench fit` trains."""
 
 from __future__ import annotations
 
@@ -49,4 +49,4 @@ def test_the_bar_is_one_line_and_epochs_stay(tmp_path):
     history = [line for line in others if line.startswith("epoch ")]
     assert [line.split()[1] for line in history] == ["1/3", "2/3", "3/3"]
     assert all(len(line) <= LONGEST for line in history)
-    assert not [line for line in lines if line.startswith(" ")], "no value is wrapped into a line of its own"
+    assert not [line for line in lines if line.startswith(" ")], "no value is wrapped onto another line"

@@ -1,4 +1,4 @@
-"""Throughput counts what was trained on, over the time it took."""
+"""Throughput is the number of graphs trained on over the time it took."""
 
 from types import SimpleNamespace
 
@@ -13,7 +13,7 @@ from graphbench.cli.console import highest_memory_mb, peak_memory_mb
 
 
 def test_rate_and_share_of_waiting(monkeypatch):
-    """By a clock of its own: two batches, each waited for 3 s and computed in 1 s."""
+    """On a simulated clock: two batches, each with 3 s of waiting and 1 s of computing."""
     clock, logged = [100.0], {}
     monkeypatch.setattr(throughput, "time", SimpleNamespace(perf_counter=lambda: clock[0]))
     trainer = None
@@ -39,7 +39,7 @@ def test_an_epoch_without_batches_logs_nothing():
 
 
 def test_graphs_of_all_processes_count_over_the_time_of_the_slowest(tmp_path):
-    """The first process has 3 of 10 graphs: its own, times their number, would be 6."""
+    """The first process has 3 of 10 graphs; its count times the number of processes would be 6."""
 
     def work(rank):
         distributed.init_process_group("gloo")
@@ -54,7 +54,7 @@ def test_graphs_of_all_processes_count_over_the_time_of_the_slowest(tmp_path):
         stored = callback.state_dict()
         callback.on_train_epoch_end(trainer, module)
         first = dict(logged)
-        goes_on = Throughput()  # within the epoch, from what the first process has stored
+        goes_on = Throughput()  # resumed within the epoch, from the stored state
         goes_on.load_state_dict(dict(stored))
         goes_on.on_train_start(trainer, module)
         goes_on.on_train_epoch_end(trainer, module)

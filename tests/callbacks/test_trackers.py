@@ -1,4 +1,4 @@
-"""Pictures, histograms and tables in the trackers themselves, read back with each tracker's own package."""
+"""Images, histograms and tables in the trackers, read back with each tracker's own package."""
 
 from __future__ import annotations
 

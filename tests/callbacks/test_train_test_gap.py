@@ -1,4 +1,4 @@
-"""The gap compares the validated model on training graphs with the validation scores."""
+"""The gap compares the validated model's scores on training graphs with the validation scores."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_stage_tells_a_test_of_the_run_from_a_look_while_training(fit: Fit, rows
 def test_rows_of_a_test_carry_the_epoch_and_step_of_the_tested_checkpoint(
     fit: Fit, rows: Rows, tmp_path: Path, finished: int
 ) -> None:
-    """By another trainer, as `graphbench test` does, whose own counters are at 0."""
+    """Test with another trainer, whose own counters are at 0, as `graphbench test` does."""
     saved = ModelCheckpoint(tmp_path, "{epoch}", monitor="val/MAE", save_top_k=-1)
     module, trainer = fit(TrainTestGap(num_graphs=5), saved, enable_checkpointing=True)
     other = pl.Trainer(
@@ -117,7 +117,7 @@ def test_other_splits_are_refused(splits: list[str]) -> None:
 
 
 class Scaled(Toy):
-    """Changes batches on the device, as point clouds are sampled and rotated."""
+    """Changes batches on the device, as point clouds are sampled and rotated there."""
 
     def on_after_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
         batch.x_dense = 3 * batch.x_dense

@@ -1,4 +1,4 @@
-"""On several processes the tables say what one process says, also when one of them has no graph to look at."""
+"""On several processes the tables equal those of one process, even if one of them has no graph to probe."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from graphbench.callbacks.non_finite import Diverged, NonFinite, _first_layer
 from graphbench.callbacks.rank_progression import GradientFlow, InfluenceRange, RankProgression
 from graphbench.callbacks.train_test_gap import TrainTestGap
 
-#: Ends within the third epoch, so that nobody knows that it is the last.
+#: Ends within the third epoch, so no callback knows in advance that it is the last.
 STEPS = 7
 
 
@@ -35,11 +35,11 @@ def made(devices: int, folder: Path) -> tuple[BenchmarkModule, Toy]:
 
 
 def fit(folder: Path, devices: int, strategy: Any) -> None:
-    """Steps of six graphs by a model that draws nothing, so that any number of processes takes the same ones."""
+    """Train on six graphs a step with a model that draws nothing: any number of processes takes the same steps."""
     callbacks = [
         AttentionCapacity(num_graphs=7, every_n_epochs=1),
         RankProgression(num_graphs=1, every_n_epochs=1),
-        # Two nodes of most graphs, one of a share of them alone; batches of fewer graphs than a process has.
+        # Two target nodes a graph, and batches smaller than a process's share of the graphs.
         InfluenceRange(num_graphs=5, every_n_epochs=2, num_targets=2, num_probes=3, norm="squared", batch_size=2),
         GradientFlow(num_graphs=4),
         AttentionMaps(num_graphs=1),
@@ -103,7 +103,7 @@ def test_tables_and_pictures_are_those_of_one_process(
 
 
 def test_every_table_is_finished(one: dict[str, list[Any]]) -> None:
-    """After the last epoch too, where `max_steps` ends it."""
+    """This includes the last epoch, which `max_steps` cuts short."""
     looked = {name: {int(row["epoch"]) for row in table} for name, table in one.items() if name != "pictures"}
     every, second = {0, 1, 2, 3}, {0, 2, 3}
     assert looked == {
@@ -125,7 +125,7 @@ def test_unseen_splits_are_scored_whole_at_every_validation(one: dict[str, list[
 
 
 class Poison(pl.Callback):
-    """Gives a process a batch that is no number, of which no other hears but by its gradients."""
+    """Gives one process a batch of NaN, which the others see only through its gradients."""
 
     def on_train_batch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, *_: Any) -> None:
         if trainer.global_rank == 1 and trainer.global_step == 2:
@@ -134,7 +134,7 @@ class Poison(pl.Callback):
 
 @pytest.mark.parametrize("strategy", ["ddp", SHARDED])
 def test_a_loss_that_is_no_number_is_said_alike_by_all_processes(tmp_path: Path, strategy: Any) -> None:
-    """Also by those whose own loss is one, the first among them, which alone prints."""
+    """This includes processes whose own loss is finite, among them the first, the only one that prints."""
 
     def work(rank: int) -> str:
         trainer = pl.Trainer(
@@ -152,7 +152,7 @@ def test_a_loss_that_is_no_number_is_said_alike_by_all_processes(tmp_path: Path,
 
 
 def test_layers_that_wait_for_other_processes_are_looked_at_alone() -> None:
-    """A batch norm over processes trains on cards alone; it would wait for those whose loss is finite."""
+    """A batch norm over processes trains on CUDA only; it would wait for those whose loss is finite."""
     layers = nn.Sequential(nn.Linear(2, 3), nn.SyncBatchNorm(3))
     module = pl.LightningModule()
     module.layers, module.forward = layers, lambda batch: layers(batch)

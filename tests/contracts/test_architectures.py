@@ -1,4 +1,4 @@
-"""Every registered architecture satisfies the contract: none escapes."""
+"""Every registered architecture satisfies the contract."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from graphbench.errors import BadInput
 from graphbench.nn import RWSEEncoder
 from graphbench.testing import ArchitectureContract, tiny_batch, tiny_spec, tiny_table
 
-#: Architectures whose results follow the numbering of nodes, and why.
+#: Architectures whose results depend on the numbering of nodes, and why.
 DRAWN = {
     "DeepGraph": "equivariant in expectation, see plugins/deepgraph/tests/test_model.py",
     "GraphMamba": "nodes of equal degree are read in an order that their numbers decide, as in the authors' code",
     "NeuralWalker": "walks are drawn from the numbers of the nodes; equivariant in expectation",
 }
 
-#: Architectures whose weights belong to edges by their number, and the option that makes them independent of it.
+#: Architectures with weights per edge number, and the option that makes them independent of it.
 NUMBERED_EDGES = {
     "LinearTransformer": "the general form has a row of weights for every edge; `form: efficient` has not"
 }
@@ -40,7 +40,7 @@ def test_architectures_are_registered():
 
 
 def test_every_plugin_holds_its_architectures_to_the_contract():
-    """On small models, each time; the class below does it on the defaults, and for whatever else is installed."""
+    """Plug-ins test small models; the classes below test the defaults and any other installed plug-in."""
     checked = {
         name
         for path in PLUGINS.glob("*/tests/**/test_*.py")
@@ -55,7 +55,7 @@ def test_every_plugin_holds_its_architectures_to_the_contract():
     ("option", "value"), [("hidden_dim", 0), ("num_layers", 0), ("num_heads", 0), ("ffn_dim", -1), ("dropout", 1.0)]
 )
 def test_common_options_are_checked_in_every_model(option, value):
-    """By the base class, before a constructor begins, so that no model needs checks of its own."""
+    """The base class checks them before a constructor runs, so no model needs its own checks."""
     for name in registry.architectures():
         model = registry.load("architectures", name)
         if option in inspect.signature(model).parameters:
@@ -64,7 +64,7 @@ def test_common_options_are_checked_in_every_model(option, value):
 
 
 def test_positional_encoders_are_part_of_every_model_that_takes_them():
-    """Whichever switch is turned: each way to encode the inputs has to take them. Gradients are the contract's."""
+    """Flip every switch: each way to encode inputs must use them. The contract checks the gradients."""
     sizes = {"hidden_dim": 20, "num_layers": 1, "num_heads": 2}
     others = {("SAT", "released"): {"extractor": "subgraph"}}
     for name in registry.architectures():
@@ -81,12 +81,12 @@ def test_positional_encoders_are_part_of_every_model_that_takes_them():
             assert set(encoder.encodings) <= set(made.required_encodings()), (name, turned)
 
 
-#: Switches of memory and speed, which change no answer.
+#: Switches of memory and speed, which do not change the output.
 WITHOUT_EFFECT = {"checkpointing", "compiled_scores"}
 
 
 def has_effect(model, spec, option, value):
-    """Whether an option changes the parameters or the answer, or is refused; False where the model is."""
+    """Return whether an option changes the parameters or output, or is refused; False if the model is refused."""
     try:
         usual = model(spec).eval()
     except BadInput:
@@ -106,7 +106,7 @@ def has_effect(model, spec, option, value):
 
 @pytest.mark.slow
 def test_switches_change_a_model_or_are_refused():
-    """On nodes or graphs of some kind; an option that nothing reads would train another model than was asked for."""
+    """Try nodes and graphs of several kinds; an unread option would train another model than requested."""
     tasks, kinds = ("graph-classification", "node-classification"), ("both", "categorical", "coordinates", "sequence")
     for name in registry.architectures():
         model = registry.load("architectures", name)
@@ -116,7 +116,7 @@ def test_switches_change_a_model_or_are_refused():
                 assert any(has_effect(model, spec, option, not given.default) for spec in specs), (name, option)
 
 
-#: Parts that the contract's loss does not reach: clusters of Sequoia learn from its penalty alone.
+#: Parts that the contract's loss does not reach: clusters of Sequoia learn from its penalty only.
 WITHOUT_GRADIENT = {"Sequoia": ("before.*", "logits.*", "among.local.edge_norm.*")}
 
 
@@ -184,7 +184,7 @@ class _Registered(ArchitectureContract):
 
 
 def _contract(name):
-    """A contract per architecture: the process that counts steps sees classes, and nothing of fixtures."""
+    """Return a contract per architecture: the process that counts steps sees classes but no fixtures."""
     waits, launches = BUDGETS.get(name, (0, None))
     facts = {
         "architecture": registry.load("architectures", name),
@@ -203,7 +203,7 @@ for _name in sorted(registry.architectures()):
 
 
 def test_a_constructor_without_its_arguments_names_its_class():
-    """As Python does: a class may call that of its base, and those of the layers that it builds."""
+    """The error is Python's own, for the class itself and for the base constructor that it calls."""
 
     class Mine(Architecture):
         def __init__(self, spec):
@@ -216,7 +216,7 @@ def test_a_constructor_without_its_arguments_names_its_class():
 
 
 class Returns(Architecture):
-    """Returns what `make(nodes)` makes of its nodes `[num_nodes, 8]`; assigns to its batch."""
+    """Returns `make(nodes)` of its nodes `[num_nodes, 8]`, and assigns to its batch."""
 
     def __init__(self, spec, make) -> None:
         super().__init__(spec, 8)

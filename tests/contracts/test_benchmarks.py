@@ -1,4 +1,4 @@
-"""`graphbench list` reads specifications from source text; every registered class must say the same."""
+"""`graphbench list` reads specifications from source text; they must equal those of the registered classes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Trainings on an Apple GPU, pretended: it has no float64, and scores there are those of the processor."""
+"""Trainings on a pretended Apple GPU, which lacks float64; its scores equal those of the CPU."""
 
 from __future__ import annotations
 

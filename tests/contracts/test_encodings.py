@@ -1,4 +1,4 @@
-"""Every registered encoding and positional encoder satisfies its contract: none escapes."""
+"""Every registered encoding and positional encoder satisfies its contract."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ BUDGETS = {
 
 
 def _contract(name, encoder):
-    """A contract per encoder: the process that counts steps sees classes, and nothing of fixtures."""
+    """Return a contract per encoder: the process that counts steps sees classes but no fixtures."""
     options = {"dim": 8} if "dim" in inspect.signature(encoder).parameters else {}
     waits, launches = BUDGETS.get(name, (0, None))
     budget = {"most_waits": waits, "most_launches": launches}
@@ -75,6 +75,6 @@ def test_options_are_attributes_or_the_class_says_what_they_are():
             super().__init__(steps)
             self.scale = scale
 
-    with pytest.raises(BadInput, match="scale"):  # that of the class is no option
+    with pytest.raises(BadInput, match="scale"):  # the class attribute is not the option
         Walks(3).parameters()
     assert Scaled(3, 0.5).parameters() == {"steps": 3, "scale": 0.5}

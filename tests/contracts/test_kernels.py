@@ -1,4 +1,4 @@
-"""The seam between operations and packages of kernels: nothing is needed, nothing is loaded before it is used."""
+"""The seam between operations and kernel packages: none is needed, none is loaded before it is used."""
 
 import subprocess
 import sys
@@ -24,7 +24,7 @@ def thrice(x: Tensor, times: float = 3.0) -> Tensor:
 
 @pytest.fixture
 def registered(monkeypatch):
-    """A package of kernels that replaces the operation on a processor."""
+    """Register a kernel that replaces the operation on the CPU; yield the inputs of its calls."""
     library = torch.library.Library("graphbench_test", "IMPL")
     seen = []
 
@@ -103,7 +103,7 @@ def test_another_value_of_the_variable_is_refused(monkeypatch):
         kernels_run()
 
 
-#: Every module of the core and of the plug-ins but those of kernels, where neither Numba nor LLVM nor Triton is there.
+#: Imports every module of the core and of the plug-ins except kernels, without Numba, LLVM and Triton.
 _WITHOUT = """
     import importlib
     import pkgutil

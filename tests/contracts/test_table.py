@@ -12,7 +12,7 @@ SIZES = [3, 1, 5, 2, 4]
 
 @pytest.fixture
 def graphs():
-    """Graphs with every usual column; node level targets in `label`, one graph without edges."""
+    """Return graphs with every usual column; one graph has no edges."""
     generator = torch.Generator().manual_seed(0)
     made = []
     for number, n in enumerate(SIZES):
@@ -38,7 +38,7 @@ def table(graphs):
 
 
 def pyg(graphs, indices):
-    """The same graphs through PyG's own collation."""
+    """Return the same graphs through PyG's own collation."""
     data = []
     for index in indices:
         fields = {key: value for key, value in graphs[index].items() if key != "y"}

@@ -1,4 +1,4 @@
-"""`torch.func.grad` and `vmap` over the weights of an ensemble go through every architecture but those named here."""
+"""`torch.func.grad` and `vmap` over the weights of an ensemble work with all architectures but those named here."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NO_VMAP = {
     **NO_GRAD,
 }
 OPTIONS = {"PointNetPlusPlus": {"radius": 4.0}}
-#: Those with a backward pass of their own that are done in a second; the others are walked by `make test-slow`.
+#: Architectures with a custom backward pass that take about a second; `make test-slow` runs the others.
 QUICK = ("DeepGraph", "GraphMamba", "Graphormer", "SAT")
 
 

@@ -16,7 +16,7 @@ def generator() -> torch.Generator:
 
 @pytest.fixture
 def sizes() -> list[int]:
-    """Nodes of the graphs: fewer and more than the tokens are wide, equal and single ones."""
+    """Return numbers of nodes: fewer and more than the token width, equal ones and a single node."""
     return [3, 17, 1, 8, 30, 8]
 
 
@@ -27,7 +27,7 @@ def batch(sizes: list[int]) -> Tensor:
 
 @pytest.fixture
 def tokens(batch: Tensor, generator: torch.Generator) -> Tensor:
-    """Random tokens of width 12, of low rank in graph 4."""
+    """Return random tokens of width 12, of low rank in graph 4."""
     tokens = torch.randn(len(batch), 12, generator=generator)
     low = torch.randn(30, 4, generator=generator) @ torch.randn(4, 12, generator=generator)
     tokens[batch == 4] = low
@@ -36,7 +36,7 @@ def tokens(batch: Tensor, generator: torch.Generator) -> Tensor:
 
 @pytest.fixture
 def patterns(sizes: list[int], generator: torch.Generator) -> Patterns:
-    """0 to 40 random substructures a graph; graph 2 has one, graph 3 none."""
+    """Return 0 to 40 random substructures a graph; graph 2 has one, graph 3 none."""
     nodes, subs, graphs, first = [], [], [], 0
     for graph, (n, count) in enumerate(zip(sizes, [4, 40, 1, 0, 7, 21], strict=True)):
         for _ in range(count):

@@ -1,4 +1,4 @@
-"""Measures of attention matrices against one row at a time, in list and padded form."""
+"""Measures of attention matrices, in list and padded form, compared with one row at a time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from graphbench.errors import BadInput
 
 @pytest.fixture
 def matrices(generator: torch.Generator) -> list[Tensor]:
-    """Leaky, sparse matrices of three graphs; graph 1 samples two columns and has a row of zeros."""
+    """Return leaky, sparse matrices of three graphs; graph 1 samples two columns and has a row of zeros."""
     matrices = []
     for n, k in ((4, 4), (5, 2), (1, 1)):
         weights = torch.rand(3, n, k, generator=generator) * (torch.rand(3, n, k, generator=generator) < 0.7)

@@ -1,4 +1,4 @@
-"""The theorems' chain on a transformer that fulfils their assumptions, and the wrong constant of the paper."""
+"""The theorems' bounds on a transformer that meets their assumptions, and the wrong constant of the paper."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def spread(tokens: Tensor) -> Tensor:
 
 
 class TheoremTransformer:
-    """Stacked layers exactly as in Theorem 2, in float64, with everything the theorem names."""
+    """Layers stacked exactly as in Theorem 2, in float64, with every quantity that the theorem names."""
 
     def __init__(self, n: int, dim: int, layers: int, generator: torch.Generator) -> None:
         def draw(*shape: int) -> Tensor:
@@ -57,7 +57,7 @@ def test_bound_of_theorem_2_holds_at_every_depth(n: int, m: int, generator: torc
 
 
 def test_attention_factors_are_exact(generator: torch.Generator) -> None:
-    """alpha lambda is the ratio of spreads that attention leaves behind and found."""
+    """alpha lambda is the ratio of the spreads after and before attention."""
     h, w = torch.randn(9, 4, generator=generator).double(), torch.randn(4, 4, generator=generator).double()
     attention = torch.randn(9, 9, generator=generator).double().softmax(-1)
     found = D.decay_factors(h, h @ w, attention)
@@ -75,7 +75,7 @@ def test_leaky_attention_can_add_spread(generator: torch.Generator) -> None:
 
 
 def test_constant_is_the_root_of_2n_and_not_of_2m(generator: torch.Generator) -> None:
-    """F <= sqrt(2n) ||P_m V||_F is tight for two patterns; the printed sqrt(2m) is false there."""
+    """F <= sqrt(2n) ||P_m V||_F always holds and is tight for two patterns; the printed sqrt(2m) is violated."""
     violations, draws, n = 0, 200, 23
     for _ in range(draws):
         m = int(torch.randint(2, 15, (1,), generator=generator))
@@ -90,7 +90,7 @@ def test_constant_is_the_root_of_2n_and_not_of_2m(generator: torch.Generator) ->
 
 
 def test_ragged_factors_with_heads_extra_tokens_and_columns(generator: torch.Generator) -> None:
-    """Two graphs of 5 and 3 nodes, the first with two more tokens; the second attends to sampled columns."""
+    """Two graphs of 5 and 3 nodes; the first has two more tokens, the second attends to sampled columns."""
     tokens, values = torch.randn(10, 4, generator=generator), torch.randn(10, 2, 4, generator=generator)
     batch, node = torch.tensor([0] * 7 + [1] * 3), torch.tensor([True] * 5 + [False] * 2 + [True] * 3)
     first = torch.randn(2, 7, 7, generator=generator).softmax(-1)
@@ -110,7 +110,7 @@ def test_ragged_factors_with_heads_extra_tokens_and_columns(generator: torch.Gen
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("n", [1, 3, 7, 100])
 def test_equal_tokens_have_no_factors(n: int, dtype: torch.dtype, generator: torch.Generator) -> None:
-    """Rounding of the mean of n equal rows must not pass for spread, nor their ratio for a factor."""
+    """Rounding in the mean of n equal rows must not count as spread, nor the ratio of such errors as a factor."""
     token, weight = torch.randn(1, 5, generator=generator), torch.randn(5, 5, generator=generator)
     tokens = token.expand(n, -1).to(dtype)
     attention = torch.randn(n, n, generator=generator, dtype=torch.float64).softmax(-1)
@@ -121,7 +121,7 @@ def test_equal_tokens_have_no_factors(n: int, dtype: torch.dtype, generator: tor
 
 
 def test_attention_that_levels_all_tokens_has_alpha_zero_and_a_norm(generator: torch.Generator) -> None:
-    """Tokens cancel against uniform attention's mean: nothing spreads, but lambda is defined."""
+    """Without a residual, uniform attention gives every token the mean: no spread, but lambda is defined."""
     tokens = torch.randn(6, 3, generator=generator).double()
     found = D.decay_factors(tokens, tokens, torch.full((6, 6), 1 / 6).double(), residual=0.0)
     assert found.spread.item() == 0

@@ -1,4 +1,4 @@
-"""Attention capacity against brute-force maximisation over attention matrices."""
+"""Attention capacity compared with brute-force maximisation over attention matrices."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def random_patterns(m: int, n: int, generator: torch.Generator) -> Tensor:
 
 
 def by_vertices(values: Tensor, patterns: Tensor) -> float:
-    """Maximum over all pairs of attention matrices whose rows are patterns: m^(2n) of them."""
+    """Return the maximum over all m^(2n) pairs of attention matrices whose rows are patterns."""
     m, n = patterns.shape
     best = 0.0
     for rows in itertools.product(range(m), repeat=2 * n):

@@ -1,4 +1,4 @@
-"""Diameters of many sets against all pairwise distances."""
+"""Diameters of many sets compared with all pairwise distances."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_diameters_agree_with_pdist(
 
 
 def shapes_of_many_points(generator: torch.Generator) -> dict[str, torch.Tensor]:
-    """A cloud, and shapes on which few pairs can be ruled out."""
+    """Return a cloud, and shapes on which few pairs can be ruled out."""
     cloud = torch.randn(3000, 3, generator=generator, dtype=torch.float64)
     line = torch.linspace(-1, 1, 3000, dtype=torch.float64).unsqueeze(1)
     return {

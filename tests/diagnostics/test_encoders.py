@@ -1,4 +1,4 @@
-"""What is differentiated along: the vectors that features become, or the columns that a model reads itself."""
+"""The inputs of gradients: encoded features, or the columns that a model reads itself."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from graphbench.testing import encode, tiny_spec, tiny_table
 
 
 class Reads(nn.Module):
-    """`W node + sum of edges`, with encoders of both and positions behind the features of nodes."""
+    """Computes `W node + sum of edges`, with encoders of both and positions after the node features."""
 
     def __init__(self, kind: str) -> None:
         super().__init__()
@@ -42,7 +42,7 @@ def test_encoded_features_of_nodes_are_leaves_and_positions_are_not(kind: str) -
     expected[2] = model.linear.weight[1, :5]
     assert torch.allclose(gradient, expected)
     model(batch)
-    assert len(inputs) == 1, "an encoder went on being heard"
+    assert len(inputs) == 1, "an encoder was still recorded"
 
 
 def test_without_an_encoder_the_columns_themselves_are_leaves() -> None:

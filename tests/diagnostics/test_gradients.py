@@ -1,4 +1,4 @@
-"""Gradients by layer against the closed form of linear layers, and condition numbers against numpy."""
+"""Gradients by layer compared with the closed form of linear layers, condition numbers with numpy."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DIM, DEPTH = 5, 4
 
 
 class Linear(Traced, nn.Module):
-    """X W^T, seen as an attention layer."""
+    """Computes X W^T and traces it as an attention layer."""
 
     def __init__(self, generator: torch.Generator) -> None:
         super().__init__()
@@ -29,7 +29,7 @@ class Linear(Traced, nn.Module):
 
 
 class Chain(nn.Module):
-    """Linear layers, each around a residual branch if `residual`."""
+    """Linear layers, each with a residual connection if `residual`."""
 
     def __init__(self, residual: bool) -> None:
         super().__init__()
@@ -45,7 +45,7 @@ class Chain(nn.Module):
 
 @pytest.mark.parametrize("residual", [False, True])
 def test_norms_are_those_of_the_closed_form(residual):
-    """With L = 1/2 |X - Y|^2 the gradient at layer l is (X - Y) W_L ... W_l, with W + 1 around residual branches."""
+    """With L = 1/2 |X - Y|^2 the gradient at layer l is (X - Y) W_L ... W_l; residuals replace W by W + 1."""
     batch = torch.tensor([0, 0, 0, 1, 1])
     x, y = torch.randn(2, 5, DIM, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     x = x.clone().requires_grad_()

@@ -1,4 +1,4 @@
-"""Influence by distance against closed forms, the whole Jacobian, and PyG's own measure."""
+"""Influence by distance compared with closed forms, the whole Jacobian, and PyG's own measure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def path_of(num_nodes: int) -> Tensor:
 
 
 def adjacency_of(edge_index: Tensor, num_nodes: int) -> Tensor:
-    """A with messages into row v."""
+    """Return A, whose row v has the messages into v."""
     adjacency = torch.zeros(num_nodes, num_nodes, dtype=torch.float64)
     adjacency[edge_index[1], edge_index[0]] = 1.0
     return adjacency
@@ -82,7 +82,7 @@ def test_message_passing_hears_no_further_than_its_layers() -> None:
 
 def test_uniform_attention_hears_all_nodes_alike_also_those_without_a_path() -> None:
     x = torch.randn(6, 2, requires_grad=True)
-    edge_index = path_of(4)  # nodes 4 and 5 are alone
+    edge_index = path_of(4)  # nodes 4 and 5 are isolated
     heard = influence_by_distance(x.mean(0).expand(6, -1), x, edge_index, torch.tensor([0, 4]))
     assert heard.totals[0].tolist() == pytest.approx([2 / 6] * 4)
     assert heard.unreachable.tolist() == pytest.approx([2 * 2 / 6, 5 * 2 / 6])
@@ -106,7 +106,7 @@ def test_graphs_of_a_batch_are_measured_as_alone() -> None:
     together = torch.cat([edges + start for (edges, _), start in zip(graphs, starts, strict=True)], 1)
     batch = torch.repeat_interleave(torch.tensor(sizes))
     x = torch.cat([features for _, features in graphs]).requires_grad_()
-    targets = torch.tensor([7, 0, 5, 13, 4])  # 2, 1 and 2 of the graphs, out of order
+    targets = torch.tensor([7, 0, 5, 13, 4])  # 2, 1 and 2 nodes of the graphs, out of order
     heard = influence_by_distance(model(x, together), x, together, targets, batch)
     for row, target in enumerate(targets.tolist()):
         graph = int(batch[target])
@@ -146,7 +146,7 @@ def test_targets_are_drawn_of_every_graph() -> None:
 
 
 def test_depths_of_attention_layers() -> None:
-    """Attention with zero queries is a mean: after one layer all other nodes are heard alike, after two too."""
+    """Attention with zero queries is a mean: after one layer all other nodes have the same influence."""
     torch.manual_seed(0)
     layers = nn.Sequential(*(MultiHeadAttention(4, 2) for _ in range(2)))
     for layer in layers:

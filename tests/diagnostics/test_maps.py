@@ -1,4 +1,4 @@
-"""Maps of single graphs hold the weights of the trace, at the tokens that its columns name."""
+"""Maps of single graphs contain the weights of the trace, at the tokens that its columns name."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_sampled_columns_go_to_their_tokens() -> None:
     (shown,) = attention_maps([trace(0, [matrix], [torch.tensor([2, 0])])])[0]
     expected = [[0.75, 0.0, 0.25], [0.5, 0.0, 0.0], [0.0, 0.0, 1.0]]
     assert shown.weights[0].tolist() == expected
-    assert shown.zeros.tolist() == pytest.approx([2 / 6])  # of the weights that the layer has, not of the filled ones
+    assert shown.zeros.tolist() == pytest.approx([2 / 6])  # of the layer's own weights, not of filled-in ones
     assert shown.row_sum.tolist() == pytest.approx([2.5 / 3])
 
 

@@ -1,4 +1,4 @@
-"""Ranks against a float64 SVD of every graph by itself."""
+"""Ranks compared with a float64 SVD of each graph by itself."""
 
 from __future__ import annotations
 

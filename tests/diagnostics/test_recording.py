@@ -1,4 +1,4 @@
-"""Recording: what is heard, in which order, and that nobody notices."""
+"""Recording: which traces are kept, in which order, and that it does not affect the model."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from graphbench.diagnostics import Recording, record
 
 
 class Layer(Traced):
-    """Attention of one graph with itself, with a random part in training."""
+    """A traced layer on one graph, with dropout in training."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -32,7 +32,7 @@ class Layer(Traced):
 
 
 class Model(nn.Module):
-    """Two layers, of which the second is called twice."""
+    """Two layers; the second is called twice."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Cosine similarity and Dirichlet energy against pair-by-pair sums and Laplacian matrices."""
+"""Cosine similarity and Dirichlet energy compared with pair-by-pair sums and Laplacian matrices."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_similarity_of_special_tokens() -> None:
     assert D.token_similarity(torch.ones(5, 3)).item() == pytest.approx(1)
     assert D.token_similarity(torch.eye(4)).item() == pytest.approx(0)
     assert D.token_similarity(torch.tensor([[1.0], [-1.0]])).item() == pytest.approx(-1)
-    assert D.token_similarity(torch.tensor([[1.0, 0], [0, 0]])).item() == 0  # a zero token is like nothing
+    assert D.token_similarity(torch.tensor([[1.0, 0], [0, 0]])).item() == 0  # a zero token is similar to none
     assert D.token_similarity(torch.full((3, 2), 1e-30)).item() == pytest.approx(1)
 
 

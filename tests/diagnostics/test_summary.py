@@ -1,4 +1,4 @@
-"""Summaries of recordings: every measure is that of the pure functions, and shares of graphs add up."""
+"""Summaries of recordings: measures equal those of the pure functions, and shares of graphs add up."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def test_graphs_without_a_measure_are_not_counted(model: Transformer, table: Gra
 
 
 def test_extra_tokens_are_measured_apart(patterns: Patterns, tokens: Tensor, batch: Tensor) -> None:
-    """Nodes first, then two extra tokens per graph: over all graphs, or within each graph."""
+    """Nodes come first, then two extra tokens per graph: over all graphs, or within each graph."""
     extra = torch.randn(12, 12, generator=torch.Generator().manual_seed(0))
     all_tokens = torch.cat((tokens, extra))
     all_batch = torch.cat((batch, torch.arange(6).repeat_interleave(2)))

@@ -5,5 +5,5 @@ import pytest
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items):
-    """Tests of the built site come first: in the middle, two processes would share them and one wait for the other."""
+    """Run tests of the built site first: later, two processes would share them and one wait for the other."""
     items.sort(key=lambda item: item.path.name != "test_site.py")

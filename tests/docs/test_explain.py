@@ -1,4 +1,4 @@
-"""What `docs/explain.md` shows is what the command takes and writes."""
+"""What `docs/explain.md` shows is what the command accepts and writes."""
 
 from __future__ import annotations
 

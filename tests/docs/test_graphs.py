@@ -1,4 +1,4 @@
-"""The code and the commands of `docs/graphs.md` run, one after the other, in one folder."""
+"""The code and commands of `docs/graphs.md` run in order, in one folder."""
 
 from __future__ import annotations
 

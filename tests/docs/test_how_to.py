@@ -1,9 +1,9 @@
-"""The pages of `docs/how-to/` do what they say, one after the other in one folder, as a reader would go through them.
+"""The pages of `docs/how-to/` do what they say when a reader runs them in one folder.
 
-A block ```console is run, and must succeed; with a block ```text right behind it, it must end in exactly that line,
-where `...` stands for any text. Blocks ```python and ```yaml whose first line names a file are written there, others of
-Python are run, and ```toml registers classes as the installation of a package would. Blocks ```bash need what no test
-has: other machines, schedulers, days.
+A ```console block is run and must succeed; if a ```text block follows, it must end in exactly that line, where `...`
+stands for any text. ```python and ```yaml blocks whose first line names a file are written there, other Python blocks
+are run, and ```toml blocks register classes as installing a package would. ```bash blocks need what no test has: other
+machines, schedulers, days.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ PACKAGE = "graphbench_my_model"
 
 
 def blocks(page: Path) -> list[tuple[str, str, str]]:
-    """Language, content and the line that is said after it, empty where nothing is."""
+    """Return language, content and the line expected after it, empty if there is none."""
     return FENCE.findall(page.read_text(encoding="utf-8"))
 
 
 def commands(content: str) -> list[list[str]]:
-    """Each command line as words, without comments; a backslash joins lines."""
+    """Return each command line as words, without comments; a backslash joins lines."""
     lines = content.replace("\\\n", " ").splitlines()
     return [words for line in lines if (words := shlex.split(line, comments=True))]
 
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
-    """The folder that the pages are read in: `mine.csv`, `mine.yaml`, `runs/mine` and a package of one's own."""
+    """Yield the folder in which pages are run: `mine.csv`, `mine.yaml`, `runs/mine` and the reader's own package."""
     folder = tmp_path_factory.mktemp("how-to")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
@@ -64,7 +64,7 @@ def place(tmp_path_factory):
 
 
 def write(content: str) -> Path | None:
-    """The file that a block names in its first line, written; None where it names none."""
+    """Write the file that a block names in its first line and return its path; None if it names none."""
     named = FILE.match(content)
     if named is None:
         return None
@@ -76,7 +76,7 @@ def write(content: str) -> Path | None:
 
 
 def register(content: str) -> None:
-    """Entry points as `pip install -e` would note them."""
+    """Write entry points as `pip install -e` would."""
     found = re.sub(r'\[project\.entry-points\."([\w.]+)"\]', r"[\1]", content).replace('"', "")
     number = len(list(Path("graphbench-my-model", "src").glob("*.dist-info")))
     info = Path("graphbench-my-model", "src", f"{PACKAGE}_{number}-0.1.0.dist-info")
@@ -87,7 +87,7 @@ def register(content: str) -> None:
 
 
 def run_contracts(path: Path) -> None:
-    """The inherited tests of a file, without a further pytest; precisions are tried by the contracts' own tests."""
+    """Run the inherited tests of a file without another pytest; the contracts' own tests cover precisions."""
     names: dict[str, object] = {"__name__": "contracts"}
     exec(compile(path.read_text(), str(path), "exec"), names)
     contracts = [thing for name, thing in names.items() if name.startswith("Test") and isinstance(thing, type)]
@@ -103,10 +103,10 @@ def run_contracts(path: Path) -> None:
 
 
 def check_command(words: list[str], said: str, capsys) -> None:
-    """Run a command; it succeeds, or ends in the line that the page shows."""
+    """Run a command; it succeeds, or fails with the line that the page shows."""
     assert words[0] == "graphbench"
     capsys.readouterr()
-    if "--card-memory" in words and not said:  # counts a step in a process that has computed no gradient
+    if "--card-memory" in words and not said:  # needs a process that has computed no gradient
         code = subprocess.run([sys.executable, "-m", *words], check=False).returncode
     else:
         code = main(words[1:])
@@ -120,7 +120,7 @@ def check_command(words: list[str], said: str, capsys) -> None:
     assert re.fullmatch(pattern.replace(r".*", r"\s*.*\s*"), last), f"{words}\n{last}"
 
 
-#: Pages whose commands take long; each has quick tests of its own.
+#: Pages whose commands take long; each has its own quick tests.
 LONG = {"card-memory"}
 
 
@@ -162,7 +162,7 @@ def test_the_page_says_when_and_what_can_go_wrong(page):
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_options_of_commands_that_are_not_run_exist(page, tmp_path, monkeypatch):
-    """What the command line refuses at first sight: unknown options, configurations and classes."""
+    """These are what the command line refuses at once: unknown options, configurations and classes."""
     monkeypatch.chdir(tmp_path)
     refused = []
     for language, content, _ in blocks(page):

@@ -1,4 +1,4 @@
-"""The code of `docs/layers.md` runs, and shows every layer in about five lines."""
+"""The code of `docs/layers.md` runs and shows every layer in about five lines."""
 
 from __future__ import annotations
 

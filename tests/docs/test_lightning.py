@@ -1,4 +1,4 @@
-"""Every option in the tables of `docs/lightning.md` and `docs/how-to/` does what its row says; so do configurations."""
+"""Options in the tables of `docs/lightning.md` and `docs/how-to/` run and pass their checks; so do configurations."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from graphbench.registry.configurations import configurations
 
 ROOT = Path(__file__).parents[2]
 GUIDE = (ROOT / "docs" / "lightning.md").read_text(encoding="utf-8")
-#: Pages whose tables begin with options of other programs, or of other commands than `fit`.
+#: Pages whose tables start with options of other programs, or of commands other than `fit`.
 OTHERS = {"apptainer", "from-chemprop", "from-graphgym", "intervals", "ray", "slurm"}
 HOW_TO = sorted(page for page in (ROOT / "docs" / "how-to").glob("*.md") if page.stem not in OTHERS)
 PAGES = [GUIDE, *(page.read_text(encoding="utf-8") for page in HOW_TO)]
@@ -28,7 +28,7 @@ MODEL = ["--model.architecture", "GCN", "--model.architecture.hidden_dim", "8", 
 
 
 class Run:
-    """A finished fit: its folder, what it said, and what it left."""
+    """A finished fit: its folder, its output and its files."""
 
     def __init__(self, folder: Path, said: str) -> None:
         self.folder, self.said = folder, said
@@ -80,7 +80,7 @@ def in_loggers(run):
 #: Part of a row's option -> what must hold after the run.
 CHECKS = {
     "pin_memory": lambda run: run.results["epochs"] == 3,
-    "copy_stream": lambda run: "copy_stream" in run.said,  # off a card a line says that it does nothing
+    "copy_stream": lambda run: "copy_stream" in run.said,  # without CUDA a message says that it has no effect
     "num_workers": lambda run: run.results["epochs"] == 3,
     "EarlyStopping": ended_early,
     "EMAWeightAveraging": averaged,

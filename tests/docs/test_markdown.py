@@ -1,4 +1,4 @@
-"""Every page shows its tables and commands as such: rows stand together, a command is no part of a paragraph."""
+"""Tables and commands render as such on every page: rows are together, and commands are not in paragraphs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SEPARATOR = re.compile(r"\|(\s*:?-+:?\s*\|)+")
 
 
 def lines_of(page: Path) -> list[str]:
-    """Lines outside of fences; those within become "```"."""
+    """Return the lines outside of fences; those within become "```"."""
     lines, fence = [], ""
     for line in page.read_text(encoding="utf-8").splitlines():
         opening = re.match(r"\s*(`{3,}|:{3,})", line)

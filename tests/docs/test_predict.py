@@ -1,4 +1,4 @@
-"""Commands and code of `docs/predict.md` do what it says."""
+"""The commands and code of `docs/predict.md` do what it says."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def blocks(language):
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
-    """A folder with `runs/mine` and `runs/mine-1`, `new.csv` and `other.csv`."""
+    """Return a folder with `runs/mine` and `runs/mine-1`, `new.csv` and `other.csv`."""
     folder = tmp_path_factory.mktemp("guide")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)

@@ -1,4 +1,4 @@
-"""The first page is short, its links lead somewhere, and its scores are those of the records."""
+"""The first page is short, its links work, and its scores are those of the records."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from graphbench import registry
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 RESULTS = (ROOT / "RESULTS.md").read_text(encoding="utf-8")
-#: A file of the repository, on its web pages.
+#: The web address of a file of the repository.
 REPOSITORY = (
     r"https://(?:github\.com/graphbench-lightning/graphbench/blob|raw\.githubusercontent\.com/graphbench-lightning/graphbench)"
     r"/main/([^#]+)"
 )
-#: Architectures as README calls them -> as the records do.
+#: Name of an architecture in README -> name in the records.
 NAMES = {
     "NeuralWalker with convolutions (random walks)": "NeuralWalker (sequence_layer=conv)",
     "GNN+ with GCN layers (message passing)": "GNNPlus (layer=GCN)",
@@ -28,12 +28,12 @@ NAMES = {
 
 
 def rows(text):
-    """Cells of every row of a Markdown table."""
+    """Return the cells of every row of a Markdown table."""
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line.startswith("|")]
 
 
 def recorded(benchmark):
-    """Test scores by model in the equal-budget section of a benchmark."""
+    """Return test scores by model from the equal-budget section of a benchmark."""
     section = RESULTS.partition(f"## All models at one equal small budget, {benchmark}\n")[2].partition("\n## ")[0]
     head, _, *body = rows(section)
     return {row[head.index("model")]: row[head.index("test")].rpartition(" ")[0] for row in body}
@@ -45,7 +45,7 @@ def test_it_is_read_in_a_minute():
 
 @pytest.mark.parametrize("page", [ROOT / "README.md", *sorted(ROOT.glob("plugins/*/README.md"))], ids=str)
 def test_links_lead_somewhere_from_the_index_too(page):
-    """The text is the package's page on an index, where no file of the repository is."""
+    """A package index shows this text without the files of the repository, so links are complete addresses."""
     text = page.read_text(encoding="utf-8")
     named = dict(re.findall(r"^\[([^\]]+)\]: (\S+)$", text, re.MULTILINE))
     used = set(re.findall(r"\]\[([^\]]+)\]", text))
@@ -59,7 +59,7 @@ def test_links_lead_somewhere_from_the_index_too(page):
 
 @pytest.mark.parametrize("page", sorted(ROOT.glob("plugins/*/README.md")), ids=lambda page: page.parent.name)
 def test_defaults_in_tables_of_options_are_those_of_the_classes(page):
-    """Numbers, names, true and false; words such as "the benchmark's" are left to the reader."""
+    """Compare numbers, names, true and false; words such as "the benchmark's" are left to the reader."""
     tables = r"^\| option of `(\w+)` \|.*\n\|[-|]+\n((?:\|.*\n)+)"
     for owner, body in re.findall(tables, page.read_text(encoding="utf-8"), re.MULTILINE):
         for first, *_, last in rows(body):
@@ -89,7 +89,7 @@ def test_it_counts_the_architectures_of_the_records():
 
 
 def test_what_it_says_to_be_met_is_met_in_the_ledger():
-    """The models of its sentence on published lengths, and no fewer than the ledger has of that table."""
+    """The sentence on published lengths names exactly the models that the ledger counts as met in that table."""
     sentence = re.search(r"At published length (.+?) with 4 layers meet their printed MAE on ZINC", README, re.DOTALL)
     named = set(re.split(r", | and ", sentence[1].replace("\n", " ")))
     ledger = (ROOT / "LEDGER.md").read_text(encoding="utf-8")

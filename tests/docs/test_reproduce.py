@@ -1,4 +1,4 @@
-"""What `docs/reproduce.md` says is so: its table is one, and it names every way and option."""
+"""The table of `docs/reproduce.md` can be read, every way is explained, and every option that it names exists."""
 
 from __future__ import annotations
 

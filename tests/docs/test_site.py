@@ -1,4 +1,4 @@
-"""The site builds without a warning, its links lead somewhere, a phone shows it, and its search finds."""
+"""The site builds without a warning, its links work, it fits on a phone, and its search finds pages."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Page(HTMLParser):
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
-    """The built site, once for all processes of the suite; a warning fails.
+    """Build the site, once for all processes of the suite, and return its folder; a warning fails.
 
     The sources are copied, since catalogues are written beside them.
     """
@@ -100,7 +100,7 @@ def test_pages_with_a_source_offer_to_edit_it_and_name_version_and_repository(pa
     for path, page in pages.items():
         name = path.relative_to(site).with_suffix("").as_posix()
         edited = [link for link in page.links if "/edit/main/docs/" in link]
-        generated = name.startswith(("reference/api/", "reference/catalogue/"))  # a build leaves them beside the others
+        generated = name.startswith(("reference/api/", "reference/catalogue/"))  # a build leaves them among the others
         if (ROOT / "docs" / f"{name}.md").is_file() and not generated:
             assert [link.partition("/docs/")[2] for link in edited] == [f"{name}.md"]
         else:
@@ -111,7 +111,7 @@ def test_pages_with_a_source_offer_to_edit_it_and_name_version_and_repository(pa
 
 
 def test_every_public_name_has_an_entry(pages, site):
-    """On the page of its module, a line that leads to its description."""
+    """The page of its module has a line that links to its description."""
     missing = []
     for name in (ROOT / "tests" / "public_names.txt").read_text(encoding="utf-8").split():
         module, _, word = name.rpartition(".")
@@ -235,7 +235,7 @@ def test_a_click_on_a_heading_sorts_a_table(site, tmp_path):
     assert len(set(up)) > 20
 
 
-#: A page of each kind: what Furo, MyST, notebooks, catalogues and docstrings are shown as.
+#: One page of each kind: Furo, MyST, notebooks, catalogues and docstrings.
 KINDS = (
     "index.html", "faq.html", "glossary.html", "lightning.html", "how-to/loss.html", "explanation/diagnostics.html",
     "tutorials/own-graphs.html", "reference/catalogue/benchmarks.html", "reference/api/graphbench.diagnostics.html",
@@ -247,7 +247,7 @@ KINDS = (
 @pytest.mark.parametrize("which", ["kinds", slow("all")])
 @pytest.mark.parametrize("width", [390, 1400])
 def test_no_page_scrolls_sideways(site, pages, tmp_path, which, width):
-    """Every page in a frame as wide as a phone or a desk's window, measured from outside."""
+    """Load every page in a frame as wide as a phone or a desktop window, and measure it from outside."""
     names = [str(path.relative_to(site)) for path in sorted(pages)] if which == "all" else KINDS
     opening = f'<iframe style="width:{width}px;height:800px;border:0" src='
     frames = "".join(f'{opening}"{(site / name).as_uri()}"></iframe>' for name in names)

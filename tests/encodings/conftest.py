@@ -1,4 +1,4 @@
-"""Graphs that the tests of encodings share."""
+"""Graphs shared by the tests of encodings."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from graphbench.testing import computed_by
 
 @pytest.fixture(params=["numba", "torch"])
 def ways(request) -> Iterator[str]:
-    """Both ways of computing what has kernels; named by the modules whose tests use it."""
+    """Run with and without kernels; test modules request this fixture by name."""
     with computed_by(request.param):
         yield request.param
 
@@ -26,13 +26,13 @@ def _as_mapping(graph: nx.Graph) -> dict:
 
 @pytest.fixture(scope="session")
 def as_table():
-    """Function: networkx graphs (directed or not, with parallel edges or not) -> `GraphTable`."""
+    """Return a function: networkx graphs (directed or not, with parallel edges or not) -> `GraphTable`."""
     return lambda graphs: GraphTable.from_graphs([_as_mapping(graph) for graph in graphs])
 
 
 @pytest.fixture(scope="session")
 def simple_graphs() -> list[nx.Graph]:
-    """Undirected graphs: symmetric and random, connected and not, tiny and larger; sizes recur out of order."""
+    """Return undirected graphs: symmetric and random, connected or not, tiny and larger; sizes recur out of order."""
     pieces = nx.disjoint_union_all([nx.cycle_graph(3), nx.path_graph(4), nx.empty_graph(2)])
     return [
         nx.cycle_graph(9),
@@ -55,7 +55,7 @@ def simple_table(as_table, simple_graphs) -> GraphTable:
 
 @pytest.fixture(scope="session")
 def messy_graphs() -> list[nx.MultiDiGraph]:
-    """Directed graphs with loops, parallel edges, sinks and isolated nodes."""
+    """Return directed graphs with loops, parallel edges, sinks and isolated nodes."""
     generator = torch.Generator().manual_seed(3)
     graphs = []
     for nodes, edges in ((6, 14), (9, 12), (6, 5), (1, 2), (12, 60)):
@@ -68,7 +68,7 @@ def messy_graphs() -> list[nx.MultiDiGraph]:
 
 @pytest.fixture(scope="session")
 def messy_table(messy_graphs) -> GraphTable:
-    """The same graphs, the edges of each in shuffled order."""
+    """Return the same graphs with the edges of each in shuffled order."""
     tables = []
     for graph in messy_graphs:
         edges = torch.tensor(list(graph.edges()), dtype=torch.int64).reshape(-1, 2)
@@ -79,7 +79,7 @@ def messy_table(messy_graphs) -> GraphTable:
 
 @pytest.fixture(scope="session")
 def assert_chunks_agree():
-    """Function: every field of every graph is the same, alone or together with the other graphs."""
+    """Return a check that every field of a graph is the same alone and together with other graphs."""
 
     def check(encoding, table: GraphTable) -> None:
         whole = encoding.compute(table)

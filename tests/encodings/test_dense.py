@@ -136,7 +136,7 @@ def laplacian_of(graph: nx.Graph) -> torch.Tensor:
 
 @pytest.mark.parametrize("name", SYMMETRIC)
 def test_basis_of_a_degenerate_space_survives_rounding(name):
-    """An unfixed basis turns by up to a right angle under noise of one rounding error."""
+    """Noise of one rounding error turns an arbitrary basis by up to a right angle."""
     matrix = laplacian_of(SYMMETRIC[name])
     noise = torch.randn(20, *matrix.shape[1:], dtype=torch.float64, generator=torch.Generator().manual_seed(0)) * 1e-15
     _, expected = smallest_eigenpairs(matrix, matrix.shape[1])

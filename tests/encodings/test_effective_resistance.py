@@ -9,7 +9,7 @@ from graphbench.encodings import EffectiveResistance
 
 
 def per_graph(table) -> list[torch.Tensor]:
-    """Resistances of every graph `[n, n]`."""
+    """Return the resistances of every graph, `[n, n]`."""
     rows = EffectiveResistance().compute(table).columns["effective_resistance"]
     parts = rows.split((table.num_nodes**2).tolist())
     return [part.view(n, n) for part, n in zip(parts, table.num_nodes.tolist(), strict=True)]

@@ -25,7 +25,7 @@ def multigraph(edges, n):
 
 @pytest.mark.parametrize("degree", [2, 3, 7])
 def test_expanders_are_regular_symmetric_and_expand(as_table, degree):
-    """Against networkx: in-degrees, both directions, and the second eigenvalue of the Laplacian."""
+    """Check in-degrees, both directions, and the second eigenvalue of the Laplacian with networkx."""
     graphs = [nx.path_graph(n) for n in (11, 24, 60)]
     for graph, edges in zip(graphs, expanders(as_table(graphs), degree=degree), strict=True):
         made = multigraph(edges, len(graph))
@@ -45,7 +45,7 @@ def test_small_graphs_get_all_pairs(as_table):
 
 
 def test_the_graph_decides_its_expander(as_table):
-    """Neither its neighbours in the table nor the order of its edges; but its edges and the seed do."""
+    """Its neighbours in the table and the order of its edges do not matter; its edges and the seed do."""
     path, cycle = nx.path_graph(30), nx.cycle_graph(30)
     backwards = nx.MultiDiGraph()
     backwards.add_nodes_from(range(30))

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.usefixtures("ways")
 
 
 def reference_laplacian(graph: nx.Graph, normalization: str) -> np.ndarray:
-    """Dense float64 Laplacian by networkx; D^-1 L row by row."""
+    """Return the dense float64 Laplacian of networkx; D^-1 L is computed row by row."""
     if normalization == "symmetric":
         return nx.normalized_laplacian_matrix(graph).toarray()
     matrix = nx.laplacian_matrix(graph).toarray().astype(np.float64)
@@ -21,7 +21,7 @@ def reference_laplacian(graph: nx.Graph, normalization: str) -> np.ndarray:
 
 
 def per_graph(table: GraphTable, encoding: LapPE):
-    """Vectors and values of every graph."""
+    """Return vectors and values of every graph."""
     columns = encoding.compute(table).columns
     vectors = columns["lap_pe_vectors"].double().split(table.num_nodes.tolist())
     return zip(vectors, columns["lap_pe_values"].double(), strict=True)
@@ -58,7 +58,7 @@ REPEATED = {
 @pytest.mark.parametrize("name", REPEATED)
 @pytest.mark.parametrize("normalization", ["none", "symmetric"])
 def test_lap_pe_of_repeated_eigenvalues_and_large_graphs(as_table, name, normalization):
-    """Eigenvalues by numpy in float64; vectors solve the equation, are orthonormal, and form the agreed basis."""
+    """Eigenvalues equal numpy's in float64; vectors solve the equation, are orthonormal and form the agreed basis."""
     graph = nx.convert_node_labels_to_integers(REPEATED[name])
     (vectors, values), *_ = per_graph(as_table([graph]), LapPE(11, normalization))
     matrix = reference_laplacian(graph, normalization)
@@ -66,7 +66,7 @@ def test_lap_pe_of_repeated_eigenvalues_and_large_graphs(as_table, name, normali
     np.testing.assert_allclose(values, expected[:11], atol=1e-6 * max(1, expected[-1]))
     np.testing.assert_allclose(matrix @ vectors.numpy(), (vectors * values).numpy(), atol=1e-5 * max(1, expected[-1]))
     np.testing.assert_allclose(vectors.T @ vectors, np.eye(11), atol=1e-6)
-    first = np.flatnonzero(expected < expected[0] + 1e-9)  # of 0: by its projector, one pivot after the other
+    first = np.flatnonzero(expected < expected[0] + 1e-9)  # of 0: pivoted columns of its projector
     projector = full[:, first] @ full[:, first].T
     for column in range(min(11, len(first))):
         weights = np.diag(projector)

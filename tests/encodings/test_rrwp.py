@@ -10,7 +10,7 @@ from graphbench.errors import BadInput
 
 
 def powers(graph, num_steps):
-    """(D^-1 A)^k of a graph, numpy in float64 `[n, n, num_steps]`."""
+    """Return (D^-1 A)^k of a graph by numpy in float64, `[n, n, num_steps]`."""
     adjacency = nx.to_numpy_array(graph, nodelist=range(len(graph)))
     transition = adjacency / np.maximum(adjacency.sum(1, keepdims=True), 1)
     return np.stack([np.linalg.matrix_power(transition, k) for k in range(1, num_steps + 1)], axis=-1)
@@ -18,7 +18,7 @@ def powers(graph, num_steps):
 
 @pytest.mark.parametrize("num_steps", [1, 2, 7])
 def test_pairs_are_the_powers_of_the_transition_matrix(messy_graphs, messy_table, num_steps):
-    """Directed, with loops, parallel edges and sinks."""
+    """The graphs are directed, with loops, parallel edges and sinks."""
     rrwp = RRWP(num_steps).compute(messy_table).columns["rrwp"].split((messy_table.num_nodes**2).tolist())
     for graph, rows in zip(messy_graphs, rrwp, strict=True):
         np.testing.assert_allclose(rows, powers(graph, num_steps).reshape(-1, num_steps), atol=1e-7)

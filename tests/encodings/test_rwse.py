@@ -17,7 +17,7 @@ pytestmark = pytest.mark.usefixtures("ways")
 
 @pytest.mark.parametrize("num_steps", [1, 2, 3, 4, 5, 7, 16, 20])
 def test_rwse_is_the_diagonal_of_dense_powers(messy_graphs, messy_table, num_steps):
-    """Directed, with loops, parallel edges and sinks; numpy in float64."""
+    """Compare with numpy in float64 on directed graphs with loops, parallel edges and sinks."""
     rwse = RWSE(num_steps).compute(messy_table).columns["rwse"].split(messy_table.num_nodes.tolist())
     for graph, rows in zip(messy_graphs, rwse, strict=True):
         adjacency = nx.to_numpy_array(graph, nodelist=range(len(graph)))
@@ -27,7 +27,7 @@ def test_rwse_is_the_diagonal_of_dense_powers(messy_graphs, messy_table, num_ste
 
 
 def test_rwse_of_sparse_and_dense_graphs_of_one_table(as_table):
-    """Walked along their edges, or by products of matrices."""
+    """Sparse graphs are walked along their edges, dense ones by products of matrices."""
     graphs = [nx.gnp_random_graph(50, share, seed=i, directed=True) for i, share in enumerate((0.02, 0.9, 0.1, 0.6))]
     rwse = RWSE(20).compute(as_table(graphs)).columns["rwse"].split(50)
     for graph, rows in zip(graphs, rwse, strict=True):
@@ -39,7 +39,7 @@ def test_rwse_of_sparse_and_dense_graphs_of_one_table(as_table):
 
 @pytest.mark.parametrize("num_steps", [1, 2, 7, 20])
 def test_rwse_of_undirected_graphs_around_the_size_of_a_panel(as_table, num_steps):
-    """With loops, parallel edges and nodes without edges; and with one edge of theirs turned round at the end."""
+    """Includes loops, parallel edges, nodes without edges, and a copy of each graph with a one-way edge."""
     graphs = []
     for seed, (nodes, share) in enumerate([(1, 0), (2, 1), (31, 0.1), (32, 0.3), (33, 0.1), (64, 0.7), (65, 0.05)]):
         graph = nx.MultiDiGraph(nx.gnp_random_graph(nodes, share, seed=seed))
@@ -77,7 +77,7 @@ def test_rwse_of_a_graph_does_not_depend_on_its_chunk(messy_table, assert_chunks
 
 
 def test_rwse_of_a_graph_larger_than_a_block(as_table):
-    """A block of 2^18 pairs ends at 512 nodes."""
+    """A block of 2^18 pairs fits graphs of up to 512 nodes."""
     graph = nx.random_regular_graph(3, 520, seed=1)
     adjacency = nx.to_numpy_array(graph, nodelist=range(520)) / 3
     rwse = RWSE(6).compute(as_table([graph, graph])).columns["rwse"]

@@ -15,13 +15,13 @@ pytestmark = pytest.mark.usefixtures("ways")
 
 
 def per_graph(table: GraphTable, encoding: ShortestPaths, name: str) -> list[torch.Tensor]:
-    """Field `name` of every graph, `[n, n, ...]`."""
+    """Return field `name` of every graph, `[n, n, ...]`."""
     rows = encoding.compute(table).columns[name].split((table.num_nodes**2).tolist())
     return [part.unflatten(0, (n, n)) for part, n in zip(rows, table.num_nodes.tolist(), strict=True)]
 
 
 def all_paths(edges: list[list[int]], start: int, goal: int, length: int) -> list[list[int]]:
-    """Brute force: every list of `length` edge numbers that leads from start to goal."""
+    """Return every list of `length` edge numbers from start to goal, by brute force."""
     if length == 0:
         return [[]] if start == goal else []
     return [
@@ -38,7 +38,7 @@ def with_steps(table: GraphTable, encoding: ShortestPaths) -> GraphTable:
 
 
 def steps_of(table: GraphTable) -> list[dict[tuple[int, int], float]]:
-    """(pair, edge) -> weight, for every graph of a table that has the steps."""
+    """Return (pair, edge) -> weight for every graph of a table with steps."""
     found = []
     for graph in range(len(table)):
         columns = table.slice(graph, graph + 1).columns
@@ -66,7 +66,7 @@ def test_distances_equal_those_of_networkx(request, kind, max_distance):
 
 
 def test_steps_are_the_shares_of_all_shortest_paths(messy_table):
-    """Against every list of edges of the right length, with loops, parallel edges and one-way edges."""
+    """Compare with every list of edges of the right length, with loops, parallel edges and one-way edges."""
     encoding, ties = ShortestPaths(20, with_edges=True), 0
     distances = per_graph(messy_table, encoding, "shortest_path_distance")
     for graph, (distance, steps) in enumerate(zip(distances, steps_of(with_steps(messy_table, encoding)), strict=True)):
@@ -83,7 +83,7 @@ def test_steps_are_the_shares_of_all_shortest_paths(messy_table):
 
 
 def floyd_warshall_paths(n: int, edges: list[list[int]]) -> dict[tuple[int, int], list[int]]:
-    """Nodes of the path of every pair that has one, put together at the last node that shortened it."""
+    """Return the nodes of the path of every pair that has one, joined at the last node that shortened it."""
     distance = [[0 if i == j else 1 if [i, j] in edges else n for j in range(n)] for i in range(n)]
     middle = [[-1] * n for _ in range(n)]
     for k in range(n):
@@ -101,7 +101,7 @@ def floyd_warshall_paths(n: int, edges: list[list[int]]) -> dict[tuple[int, int]
 
 
 def test_steps_of_one_path_are_those_of_floyd_and_warshall(messy_table):
-    """Followed from step to step; parallel edges are taken alike."""
+    """Follow each path from step to step; parallel edges have equal weights."""
     encoding, shorter = ShortestPaths(20, with_edges=True, ties="one"), 0
     every = steps_of(with_steps(messy_table, ShortestPaths(20, with_edges=True)))
     for graph, steps in enumerate(steps_of(with_steps(messy_table, encoding))):
@@ -126,7 +126,7 @@ def test_one_path_without_edges_is_an_error():
 
 
 def test_steps_do_not_depend_on_how_edges_are_listed(messy_table):
-    """The same steps of the same edges, each under its new number, with equal weights to the last bit."""
+    """Steps and edges are the same under their new numbers, with weights equal to the last bit."""
     generator = torch.Generator().manual_seed(0)
     encoding, shuffled, numbers = ShortestPaths(with_edges=True), [], []
     for graph in range(len(messy_table)):
@@ -155,7 +155,7 @@ def test_a_long_path_is_found_to_its_end(as_table):
 
 
 def test_more_paths_than_a_float_can_count_keep_their_shares():
-    """A chain whose nodes are joined by 16 edges each: 2^1080 paths from end to end, and a way past its first node."""
+    """A chain with 16 edges between neighbours: 2^1080 paths from end to end, and a way around its first node."""
     length, ways = 270, 16
     chain = [(node, node + 1) for node in range(length) for _ in range(ways)]
     start, aside = length + 1, length + 2
@@ -167,7 +167,7 @@ def test_more_paths_than_a_float_can_count_keep_their_shares():
     weight, edge, goal = (columns[f"path_step_{name}"] for name in ("weight", "edge", "goal"))
     along = edge < len(chain)
     torch.testing.assert_close(weight[along], torch.full_like(weight[along], 1 / ways))
-    # From `start` to what is behind node 0 there are 16 times as many ways through 0 as aside.
+    # From `start` to nodes after node 0 there are 16 times as many paths through 0 as through `aside`.
     behind = (goal >= 1) & (goal <= length)
     for number, share in ((len(chain), ways / (ways + 1)), (len(chain) + 1, 1 / (ways + 1))):
         torch.testing.assert_close(weight[behind & (edge == number)], torch.full((length,), share))
@@ -179,7 +179,7 @@ def test_shortest_paths_of_a_graph_do_not_depend_on_its_chunk(messy_table, asser
 
 @pytest.mark.parametrize("chosen", [[4, 0, 3], [3], [0, 1, 2, 3, 4]])
 def test_steps_in_a_batch_are_rows_of_its_edge_index_and_pairs(messy_table, chosen):
-    """Every step leads one edge closer to its goal, in the same graph, and the shares of a pair add up to one."""
+    """Every step leads one edge closer to its goal, in the same graph, and the shares of a pair sum to one."""
     batch = with_steps(messy_table, ShortestPaths(20, with_edges=True)).batch(chosen)
     graph = batch.path_step_batch
     size, start = batch.ptr.diff()[graph], batch.ptr[graph]

@@ -1,4 +1,4 @@
-"""Large graphs: eigenvectors and walks by sparse matrices are those of the dense ones."""
+"""Large graphs: eigenvectors and walks from sparse matrices equal those from dense ones."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_a_long_ring_in_closed_form():
 
 
 def test_a_long_path_in_closed_form():
-    """Its first eigenvalues differ by 1e-8 and more, a small part of the largest, 4; their vectors are cosines."""
+    """Its first eigenvalues differ by 1e-8 and more, while the largest is 4; their vectors are cosines."""
     size = 32_000
     ends = (np.arange(size - 1), np.arange(1, size))
     one_way = csr_array((np.ones(size - 1), ends), shape=(size, size))
@@ -81,7 +81,7 @@ def test_an_eigenvalue_that_is_repeated_too_often():
 @pytest.mark.parametrize("share", [0.0, 0.2, 1.0])
 @pytest.mark.parametrize("directed", [False, True])
 def test_walks_are_those_of_the_dense_matrix(directed, share, monkeypatch):
-    monkeypatch.setattr(_sparse, "_SPARSE_SHARE", share)  # dense from the first step, after some, never
+    monkeypatch.setattr(_sparse, "_SPARSE_SHARE", share)  # dense from the first step, after some steps, never
     monkeypatch.setattr(_sparse, "WALK_ENTRIES", 60 * 13)
     rng = np.random.RandomState(0)
     dense = (rng.rand(60, 60) < 0.05).astype(float) * rng.randint(1, 3, (60, 60))

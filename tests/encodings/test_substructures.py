@@ -1,4 +1,4 @@
-"""Exactness of the substructure search against brute force, networkx and closed forms."""
+"""The substructure search compared with brute force, networkx and closed forms."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def edges_of(graph):
 
 
 def found_by(encoding, graphs):
-    """Per graph: pattern -> list of node tuples, in the order found."""
+    """Return, per graph, pattern -> list of node tuples in the order found."""
     encoded = encoding.compute(graphs)
     ptr, member_ptr = encoded.ptr["substructure"].tolist(), encoded.ptr["member"].tolist()
     types, sizes, nodes, owner = (encoded.columns[name].tolist() for name in encoding.layout)
@@ -52,7 +52,7 @@ def found_by(encoding, graphs):
 
 
 def reach(masks, inside, start):
-    """Nodes of the set `inside` that `start` reaches within it, all as bit masks."""
+    """Return the nodes of the set `inside` that `start` reaches within it, all as bit masks."""
     reached, previous = 1 << start, 0
     while reached != previous:
         previous = reached
@@ -62,7 +62,7 @@ def reach(masks, inside, start):
 
 
 def geometric_kind(masks, chosen):
-    """The patterns that the subgraph induced on `chosen` is: connected, and told by its degrees alone."""
+    """Return the patterns that the subgraph induced on `chosen` matches: by its degrees, if it is connected."""
     inside = sum(1 << v for v in chosen)
     size, degrees = len(chosen), sorted((masks[v] & inside).bit_count() for v in chosen)
     shapes = {
@@ -85,7 +85,7 @@ def brute_force(graph, largest):
 
 
 def random_graph(generator, size):
-    """A graph with self-loops, repeated edges, either direction, and any density."""
+    """Return a graph with self-loops, repeated edges, either direction, and any density."""
     possible = torch.rand(size, size, generator=generator) < torch.rand((), generator=generator) * 0.8
     edges = possible.nonzero().t()
     repeat = torch.randint(1, 3, (edges.shape[1],), generator=generator)
@@ -145,7 +145,7 @@ def test_hops_one_a_node_when_duplicates_are_kept():
 
 
 def test_large_tree_equals_its_distances():
-    """In a tree every pair of nodes at distance k - 1 is the ends of one induced path of k nodes."""
+    """In a tree, every pair of nodes at distance k - 1 has exactly one induced path of k nodes."""
     graph = nx.random_labeled_tree(400, seed=1)
     (found,) = found_by(Substructures(hops=()), table(graph))
     distances = dict(nx.all_pairs_shortest_path_length(graph))

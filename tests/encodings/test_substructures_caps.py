@@ -26,7 +26,7 @@ def table(graphs):
 
 
 def sets_of(options, graph):
-    """Node tuples of all matches in one graph."""
+    """Return the node tuples of all matches in one graph."""
     encoded = options.compute(table([graph]))
     sizes = encoded.columns["substructure_size"].tolist()
     return [tuple(part.tolist()) for part in encoded.columns["member_node"].split(sizes)]
@@ -95,7 +95,7 @@ def test_no_warning_when_nothing_is_cut(caplog):
 
 @pytest.mark.slow
 def test_last_limit_keeps_a_uniform_subset():
-    """C_12 has 12 paths of 4 nodes; every one of the 66 pairs of them is equally likely to be kept."""
+    """C_12 has 12 paths of 4 nodes; each of the 66 pairs of paths is equally likely to be kept."""
     options = [Substructures(cycles=(), paths=(4,), stars=(), hops=(), max_per_pattern=2, seed=s) for s in range(330)]
     kept = Counter(tuple(sorted(sets_of(option, nx.cycle_graph(12)))) for option in options)
     paths = sorted(tuple(sorted((i + j) % 12 for j in range(4))) for i in range(12))
@@ -113,7 +113,7 @@ def test_last_limit_keeps_a_uniform_subset():
     ids=["paths", "cycles", "stars"],
 )
 def test_limits_on_unfinished_matches_favour_no_node_number(options):
-    """All nodes of a circulant graph look alike, so mean node numbers must scatter around the middle."""
+    """All nodes of a circulant graph are equivalent, so mean node numbers must scatter around the middle."""
     graph = nx.circulant_graph(40, [1, 3, 5, 9])
     means = []
     for seed in range(150):
@@ -152,7 +152,7 @@ def test_large_neighbourhoods_are_cut_nearest_first(caplog):
     assert "hop-2 over 9 nodes in 1" in caplog.text
     assert max(map(len, balls)) == 9
     assert all(nx.is_connected(graph.subgraph(ball)) for ball in balls)
-    # Around the centre all of the first ring stays and three of the second; a smaller ball is whole.
+    # Around the centre, the whole first ring stays and three nodes of the second; a smaller ball is whole.
     assert sum(set(range(6)) <= set(ball) for ball in balls) >= 1
     small = [tuple(sorted(nx.ego_graph(graph, v, 2))) for v in graph]
     assert all(ball in balls for ball in small if len(ball) <= 9)
@@ -163,7 +163,7 @@ def test_hash_is_uniform_and_follows_its_salt():
     counts = torch.bincount(draws, minlength=7)
     assert ((counts - 10_000) ** 2 / 10_000).sum() < 6 + 4 * 12**0.5
     assert not torch.equal(mix(torch.arange(5), 0), mix(torch.arange(5), 1))
-    # The published SplitMix64: seed 1234567 gives these outputs, one after the other.
+    # The published outputs of SplitMix64 for seed 1234567, in order.
     published = [6457827717110365317, 3203168211198807973, 9817491932198370423]
     assert [int(mix(torch.tensor(1234567), salt)) % 2**64 for salt in range(3)] == published
 

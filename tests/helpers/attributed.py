@@ -1,4 +1,4 @@
-"""Small models whose attributions are known, and the graphs they are asked about."""
+"""Small models with known attributions, and the graphs that they explain."""
 
 from types import SimpleNamespace
 
@@ -13,7 +13,7 @@ from graphbench.training.module import BenchmarkModule
 
 
 class Additive(Architecture):
-    """Nodes and the edges that point at them, added up, to a power."""
+    """Adds up nodes and the edges that point at them, and raises the sums to a power."""
 
     def __init__(self, spec, hidden_dim=6, power=1):
         super().__init__(spec, hidden_dim)
@@ -42,7 +42,7 @@ def copies_of(module, row=0, seed=0, **options):
 
 
 def facts_of(module, seed=9):
-    """Means of other graphs than those that are explained."""
+    """Return means of graphs other than those that are explained."""
     return facts_of_table(table_of(module, num_graphs=6, seed=seed), module.spec)
 
 
@@ -52,7 +52,7 @@ def facts_of_table(table, spec):
 
 
 def terms(module, copies, facts_table, weight):
-    """Of an additive model: what each node and edge says beyond the average one, `[n]` and `[m]`."""
+    """Return what each node and edge of an additive model adds to the average one, `[n]` and `[m]`."""
     batch, seen = copies(1), facts_table.batch(range(len(facts_table)))
     node, edge = module.architecture.node, module.architecture.edge
     with torch.no_grad():

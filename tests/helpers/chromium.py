@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 CHROMIUM = next(
     (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None
 )
-#: Deque's checks of accessibility, which is no package of Python: `npm pack axe-core`, unpacked.
+#: Deque's accessibility checks, which are not a Python package: `npm pack axe-core`, unpacked.
 AXE = Path(os.environ.get("AXE_CORE", ROOT / "build" / "axe-core" / "package" / "axe.min.js"))
 
 needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium (Debian's package chromium)")
@@ -26,8 +26,8 @@ needs_axe = pytest.mark.skipif(
     not AXE.is_file(), reason="needs axe-core: npm pack axe-core, unpacked into build/axe-core"
 )
 
-#: Axe runs in every frame, and the title gets what it finds: rule, page, element. Sphinx itself writes signatures of
-#: several lines as lists of definitions that define nothing.
+#: Axe runs in every frame and writes what it finds into the title: rule, page, element. One rule is off: Sphinx writes
+#: signatures of several lines as definition lists without definitions.
 _CHECK = """
 const load = frame => new Promise(done => {
     const script = frame.contentDocument.createElement('script');
@@ -50,13 +50,13 @@ onload = async () => {
 
 
 def shown(page: Path, profile: Path, *options: str, query: str = "") -> str:
-    """What Chromium makes of a page of this machine, after its scripts ran.
+    """Return the DOM of a local page after Chromium has run its scripts.
 
     Args:
         page: the file.
         profile: a folder for the browser's own files.
-        options: further ones for the browser.
-        query: part of the address behind the file, with its "?".
+        options: more options of the browser.
+        query: the query of the address, with its "?".
     """
     command = [
         str(CHROMIUM), "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-sync",
@@ -70,21 +70,21 @@ def shown(page: Path, profile: Path, *options: str, query: str = "") -> str:
 
 
 def title_after(page: Path, profile: Path, *options: str) -> str:
-    """The title that scripts of a page gave it; arguments as in `shown`."""
+    """Return the title that the scripts of a page set; arguments as in `shown`."""
     title = re.search(r"<title>(.*?)</title>", shown(page, profile, *options), re.DOTALL)
     assert title
     return html.unescape(title[1])
 
 
 def in_scheme(scheme: str) -> str:
-    """The option for a reader who prefers a "dark" or "light" page."""
+    """Return the option for a reader who prefers a "dark" or "light" page."""
     return f"--blink-settings=preferredColorScheme={['dark', 'light'].index(scheme)}"  # blink's mojom enumeration
 
 
 def axe_faults(folder: Path, names: Sequence[str], profile: Path, scheme: str) -> list[list[str]]:
-    """What breaks the rules of WCAG 2, A and AA, on pages of a folder: rule, page, element.
+    """Return the violations of WCAG 2, A and AA, on pages of a folder: rule, page, element.
 
-    Contrast, names of links and buttons, order of headings; whether the pages were checked is asserted.
+    They include contrast, names of links and buttons, and order of headings. Fail if a page was not checked.
     """
     pages = [(folder / name).as_uri() for name in names]
     frames = "".join(f'<iframe style="width:1200px;height:900px;border:0" src="{page}"></iframe>' for page in pages)

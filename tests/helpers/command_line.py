@@ -1,4 +1,4 @@
-"""Run `graphbench` in a process of its own, and the small model that tests of the command line train."""
+"""Run `graphbench` in its own process, and the small model that tests of the command line train."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SMALL_MODEL = [
 
 
 def graphbench(*arguments, script=None, check=True):
-    """Run a command in a process of its own; `script` is Python to run first in it."""
+    """Run a command in its own process, which `script` starts if it is given."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "GRAPHBENCH_RUN": ""}
     del environment["GRAPHBENCH_RUN"]
     start = [sys.executable, "-m", "graphbench"] if script is None else [sys.executable, str(script)]

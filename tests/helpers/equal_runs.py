@@ -1,4 +1,4 @@
-"""When a run that was stopped and continued equals one that was not."""
+"""Whether a run that was stopped and resumed equals one that was not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A command of graphbench in a forked process: what is imported here need not be imported again, and it may die."""
+"""Run graphbench in a forked process, which inherits the imports of this one and may be killed."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ import torch
 
 @dataclass
 class Ended:
-    """How it ended.
+    """How the process ended.
 
     Args:
-        code: exit code; the negative signal where one killed it.
+        code: exit code, or the negative signal that killed it.
         text: both output streams.
     """
 
@@ -45,7 +45,7 @@ def forked(folder: Path, *arguments: Any, prepare: Callable[[], None] = lambda: 
 def start(
     folder: Path, *arguments: Any, prepare: Callable[[], None] = lambda: None, cwd: Path | None = None
 ) -> tuple[int, Path]:
-    """As `forked`, without waiting."""
+    """Like `forked`, but do not wait; return the process id and the output file."""
     folder.mkdir(parents=True, exist_ok=True)
     output = folder / f"output-{len(list(folder.glob('output-*')))}.txt"
     output.touch()
@@ -79,13 +79,13 @@ def start(
 
 
 def wait(child: int, output: Path) -> Ended:
-    """The end of a started process."""
+    """Wait for a started process and return how it ended."""
     _, status = os.waitpid(child, 0)
     return Ended(os.waitstatus_to_exitcode(status), output.read_text(errors="replace"))
 
 
 def at(hook: str, action: Callable[[pl.Trainer], None]) -> Callable[[], None]:
-    """A `prepare` that calls `action(trainer)` behind every call of a hook, such as "on_train_batch_end".
+    """Return a `prepare` that calls `action(trainer)` after every call of a hook, such as "on_train_batch_end".
 
     The hooks are those of the callback that measures throughput, which every fit has.
     """
@@ -105,7 +105,7 @@ def at(hook: str, action: Callable[[pl.Trainer], None]) -> Callable[[], None]:
 
 
 def signal_at_step(step: int, signum: int) -> Callable[[pl.Trainer], None]:
-    """An action: the process sends itself a signal when it has taken so many steps."""
+    """Return an action with which the process sends itself a signal at a step."""
 
     def action(trainer: pl.Trainer) -> None:
         if trainer.global_step == step:
@@ -115,7 +115,7 @@ def signal_at_step(step: int, signum: int) -> Callable[[pl.Trainer], None]:
 
 
 def killed_at_write(run: Path, number: int, temporary: str | None = None) -> Callable[[], None]:
-    """A `prepare` that kills the process before its n-th change of a file in the run folder."""
+    """Return a `prepare` that kills the process before its n-th change of a file in the run folder."""
 
     def prepare() -> None:
         if temporary is not None:

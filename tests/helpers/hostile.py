@@ -1,4 +1,4 @@
-"""What hostile cases work on: finished runs and raw files, commands within a limit of time, and complaints."""
+"""Inputs of hostile cases: finished runs and raw files, commands with a time limit, and faults."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ SMALL = [
     "--model.architecture", "GPS", "--model.architecture.hidden_dim", "8", "--model.architecture.num_layers", "1",
     "--trainer.accelerator", "cpu", "--trainer.max_epochs", "2", "--data.batch_size", "24",
 ]  # fmt: skip
-#: Seconds of the wall's clock for each one that a command may compute: one that waits for ever is found, too.
+#: Wall-clock seconds per second of CPU time that a command may take, to find one that waits for ever as well.
 _PATIENCE = 30
 
 
 class Wrong(Exception):
-    """A case that must not be.
+    """A fault that no case may cause.
 
     Args:
         kind: what happened, in words that are the same for the same fault.
@@ -40,18 +40,18 @@ class Wrong(Exception):
 
 
 class _Hang(BaseException):
-    """The time is over."""
+    """The time limit is exceeded."""
 
 
 @dataclass
 class Stage:
-    """What the cases work on.
+    """The inputs of the cases.
 
     Args:
-        folder: of everything.
-        seconds: of the processor that a command may take; on the clock of the wall many times as much, since other
-            programs may be busy, too.
-        truth: what the undamaged runs answer.
+        folder: contains everything.
+        seconds: CPU time that a command may take; the limit of wall-clock time is many times as long, since other
+            programs may be busy.
+        truth: results of the undamaged runs.
     """
 
     folder: Path
@@ -60,14 +60,14 @@ class Stage:
 
     @property
     def case(self) -> Path:
-        """Folder of the present case."""
+        """Return the folder of the current case."""
         return self.folder / "case"
 
     def call(self, *arguments: Any) -> tuple[int, str]:
-        """Exit code and words of a command.
+        """Run a command and return its exit code and output.
 
         Raises:
-            Wrong: it raised an error, took too long, or failed without a word.
+            Wrong: it raised an error, took too long, or failed silently.
         """
         words, text = [str(argument) for argument in arguments], io.StringIO()
         clocks = {signal.SIGPROF: signal.ITIMER_PROF, signal.SIGALRM: signal.ITIMER_REAL}
@@ -101,7 +101,7 @@ def _over(signum: int, frame: object) -> None:
 
 
 def _place(error: BaseException) -> str:
-    """The last line of graphbench, or of a plug-in, that an error came through."""
+    """Return the last line of graphbench, or of a plug-in, in the traceback of an error."""
     frames = traceback.extract_tb(error.__traceback__)
     ours = [frame for frame in frames if "graphbench" in Path(frame.filename).parts or "plugins" in frame.filename]
     last = ours[-1] if ours else frames[-1]
@@ -109,19 +109,19 @@ def _place(error: BaseException) -> str:
 
 
 def read_table(path: Path) -> list[dict[str, str]]:
-    """Rows of a CSV file."""
+    """Return the rows of a CSV file."""
     with path.open(newline="") as file:
         return list(csv.DictReader(file))
 
 
 def hold_equal(what: str, one: Any, two: Any) -> None:
-    """Raises Wrong where two answers differ."""
+    """Raise Wrong if two answers differ."""
     if one != two:
         raise Wrong(f"silent wrong number: {what}", f"{str(one)[:500]}\ninstead of {str(two)[:500]}")
 
 
 def hold_close(what: str, one: list[float], two: list[float]) -> None:
-    """Raises Wrong where numbers differ by more than rounding, or are none."""
+    """Raise Wrong if numbers differ by more than rounding or are not finite."""
     a, b = torch.tensor(one, dtype=torch.float64), torch.tensor(two, dtype=torch.float64)
     if not bool(a.isfinite().all()) or not torch.allclose(a, b, rtol=1e-4, atol=1e-4):
         raise Wrong(f"silent wrong number: {what}", f"{one}\ninstead of {two}")
@@ -131,7 +131,7 @@ def hold_close(what: str, one: list[float], two: list[float]) -> None:
 
 
 def some_smiles(number: int) -> list[str]:
-    """Molecules of RDKit's own NCI file."""
+    """Return molecules from RDKit's own NCI file."""
     from rdkit import RDConfig
 
     lines = (Path(RDConfig.RDDataDir) / "NCI" / "first_5K.smi").read_text().splitlines()
@@ -139,13 +139,13 @@ def some_smiles(number: int) -> list[str]:
 
 
 def graph_line(edges: list[list[int]], kinds: list[int], charges: list[float], y: float | None = 0.0) -> str:
-    """A graph as a line of JSON; `y` only where it is known."""
+    """Return a graph as a line of JSON, with `y` only if it is known."""
     known = {} if y is None else {"y": y}
     return json.dumps({"edges": edges, "nodes": {"kind": kinds, "charge": charges}, **known})
 
 
 def write_zinc(raw: Path) -> None:
-    """Small molecules in the layout of ZINC's published files."""
+    """Write small molecules in the layout of ZINC's published files."""
     raw.mkdir(parents=True)
     for number, split in enumerate(("train", "val", "test")):
         generator = torch.Generator().manual_seed(number)
@@ -163,7 +163,7 @@ def write_zinc(raw: Path) -> None:
 
 
 def build(stage: Stage) -> None:
-    """Two finished runs, one of molecules and one of graphs, ZINC's files, and what all of them answer."""
+    """Build two finished runs, of molecules and of graphs, ZINC's files, and the results of the first run."""
     folder = stage.folder
     rows = [f"{s},{len(s)}" for s in some_smiles(72)]
     (folder / "molecules.csv").write_text("\n".join(["smiles,length", *rows]) + "\n")
@@ -197,7 +197,7 @@ def build(stage: Stage) -> None:
 
 @contextlib.contextmanager
 def small_zinc() -> Iterator[None]:
-    """ZINC's subset has the sizes of the small files, and no network."""
+    """Give ZINC's subset the sizes of the small files, and no network."""
     from graphbench.benchmarks.molecules import zinc
     from graphbench.data import download
 

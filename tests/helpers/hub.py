@@ -1,6 +1,6 @@
-"""A stand-in for the Hugging Face Hub on this machine, for the real client: models, commits, files in LFS.
+"""A local stand-in for the Hugging Face Hub, for the real client: models, commits, files in LFS.
 
-It answers what `huggingface_hub` asks for when a folder is uploaded and fetched, as the Hub's interface describes it.
+It answers the requests of `huggingface_hub` for uploading and fetching a folder, as the Hub's API describes them.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ _LARGE = (".safetensors", ".pt2")
 
 
 class Hub:
-    """Models of the stand-in; use it as a context, `address` is then its endpoint.
+    """Models of the stand-in; use it as a context manager, `address` is then its endpoint.
 
     `models[name][path]` is the content of a file; `asked` lists `METHOD path` of every request.
 
     Args:
-        planted: files that every model has from its first commit on, as if somebody else had put them there.
+        planted: files that every model has from its first commit on, as if another user had added them.
     """
 
     def __init__(self, planted=None):
@@ -41,12 +41,12 @@ class Hub:
         self.server.server_close()
 
     def commit(self, name):
-        """A name for the state of a model: it changes with every file."""
+        """Return a name for the state of a model, which changes with every file."""
         state = [(path, hashlib.sha1(content).hexdigest()) for path, content in sorted(self.models[name].items())]
         return hashlib.sha1(json.dumps(state).encode()).hexdigest()
 
     def environment(self, folder):
-        """What points the client here; xet, the protocol of the Hub's own storage, is off."""
+        """Return variables that point the client here; xet, the protocol of the Hub's own storage, is off."""
         return {
             "HF_ENDPOINT": self.address,
             "HF_TOKEN": TOKEN,

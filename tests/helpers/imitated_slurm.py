@@ -1,7 +1,7 @@
-"""`sbatch`, `srun`, `scontrol requeue` and `squeue` of an imitated SLURM, whose jobs are processes of this machine.
+"""`sbatch`, `srun`, `scontrol requeue` and `squeue` of an imitated SLURM, whose jobs are local processes.
 
-It knows arrays with a limit of tasks at a time, `--dependency=afterany`, queueing again, and what stands in the queue.
-Tests call `imitate`, which puts them in front of PATH; `warn` sends what SLURM sends before the time is over.
+It supports arrays with a limit of concurrent tasks, `--dependency=afterany`, requeueing, and listing the queue.
+Tests call `imitate`, which puts the tools first in PATH; `warn` sends SLURM's signal before the time limit.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _ENDED = ("COMPLETED", "FAILED", "CANCELLED")
 
 
 def install(folder: Path) -> dict[str, str]:
-    """Write the tools into a folder, and return the variables with which they are found."""
+    """Write the tools into a folder and return the environment in which they are found."""
     place = folder / "slurm"
     (place / "bin").mkdir(parents=True)
     for tool in _TOOLS:
@@ -34,7 +34,7 @@ def install(folder: Path) -> dict[str, str]:
 
 
 def imitate(folder: Path, monkeypatch: Any, seconds: float) -> None:
-    """Let submitit find the tools during a test, and launchers look at jobs every so many seconds."""
+    """Let submitit find the tools during a test, and launchers check jobs at this interval."""
     from graphbench.experiments.launchers import launching
 
     for name, value in install(folder).items():
@@ -44,7 +44,7 @@ def imitate(folder: Path, monkeypatch: Any, seconds: float) -> None:
 
 
 def scripts(folder: Path) -> list[str]:
-    """Return the texts that were submitted, in their order."""
+    """Return the submitted scripts in order."""
     return [path.read_text() for path in sorted((folder / "slurm").glob("*.sh"))]
 
 
@@ -54,7 +54,7 @@ def states(folder: Path) -> dict[str, str]:
 
 
 def warn(folder: Path, job: str, signum: signal.Signals = signal.SIGUSR2) -> None:
-    """Send a signal to the processes of a task, as before its time is over."""
+    """Send a signal to the processes of a task, as before its time limit."""
     os.kill(int((folder / "slurm" / f"{job}.pid").read_text()), signum)
 
 

@@ -1,8 +1,8 @@
-"""Which test file covers a source file that has none of its name, and what test files without a source are about.
+"""Which test file covers a source file without one of its name, and what test files without a source file test.
 
 A source file `graphbench/a/b.py` has the test file `tests/a/test_b.py`, `plugins/X/src/*/a/b.py` has
 `plugins/X/tests/a/test_b.py`, or its whole folder is tested by `test_a.py` in or beside the mirrored folder; everything
-else stands here. `tests/test_architecture.py` compares the tables with the tree.
+else is listed here. `tests/test_architecture.py` compares the tables with the tree.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Train a task on the processor and on a pretended Apple GPU, in a process that alone knows the device."""
+"""Train a task on the CPU and on a pretended Apple GPU, in the only process that registers the device."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ class _Accelerator(CPUAccelerator):
 
 
 def _plain_descent(parameters: Any) -> torch.optim.Optimizer:
-    """Adam divides by gradients that are all but zero, which magnifies rounding."""
+    """Return SGD: Adam divides by gradients close to zero, which magnifies rounding."""
     return torch.optim.SGD(parameters, lr=0.05)
 
 
 def attributions(module: BenchmarkModule, data: TinyData, device: torch.device) -> dict[str, float]:
-    """Return the sum of squares of what each method gives the nodes of a test graph."""
+    """Return the sum of squares of the node attributions of a test graph, for each method."""
     module, table = module.to(device).eval(), data.tables["test"]
     facts = TrainingFacts.of(data.tables["train"], data)
     copies = lambda count: table.batch([0] * count).to(device)  # noqa: E731
@@ -45,7 +45,7 @@ def attributions(module: BenchmarkModule, data: TinyData, device: torch.device) 
 
 
 def train(task: Any, folder: Path, apple: bool) -> dict[str, float]:
-    """Train two epochs, validate, test and explain; returns all that is logged."""
+    """Train two epochs, validate, test and explain; return all logged values."""
     spec = tiny_spec(task)
     with on_pretended_device(apple=True) if apple else nullcontext():
         pl.seed_everything(0)

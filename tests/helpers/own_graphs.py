@@ -1,4 +1,4 @@
-"""Graphs as users have them: files in the layout of the TU collection, and PyG's objects with targets of every kind."""
+"""Graphs as users have them: files in the layout of the TU collection, and PyG's objects with all kinds of targets."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import torch
 from torch_geometric.data import Data
 from torch_geometric.utils import to_undirected
 
-#: Of `large_graph`.
+#: Number of nodes of `large_graph`.
 NODES = 90
 
 
 def write_tu(folder, name, num_graphs=30, attributes=True, seed=0):
-    """Trees with two classes, labels of nodes and edges, and two attributes of nodes; nodes are numbered from 1."""
+    """Write trees with two classes, labels of nodes and edges, and two node attributes; nodes count from 1."""
     folder.mkdir(parents=True, exist_ok=True)
     rng = np.random.RandomState(seed)
     suffixes = ("A", "graph_indicator", "graph_labels", "node_labels", "edge_labels", "node_attributes")
@@ -39,14 +39,14 @@ def write_tu(folder, name, num_graphs=30, attributes=True, seed=0):
 
 
 def ring(size):
-    """A cycle in both directions `[2, 2 * size]`."""
+    """Return a cycle in both directions, `[2, 2 * size]`."""
     nodes = torch.arange(size)
     one_way = torch.stack([nodes, nodes.roll(-1)])
     return torch.cat([one_way, one_way.flip(0)], 1)
 
 
 def make_graphs(num_graphs=40, seed=0):
-    """Cycles of 4 to 8 nodes with two categories and a number on each, and targets of every kind."""
+    """Return cycles of 4 to 8 nodes with two categories and a number on each, and targets of every kind."""
     generator = torch.Generator().manual_seed(seed)
     graphs = []
     for number in range(num_graphs):
@@ -69,7 +69,7 @@ def make_graphs(num_graphs=40, seed=0):
 
 
 def large_graph(seed=0):
-    """A graph with heavy degrees, features of nodes and edges, and classes that a third of the nodes lack."""
+    """Return a graph with heavy degrees, features of nodes and edges, and classes that a third of the nodes lack."""
     edges = torch.tensor(list(nx.barabasi_albert_graph(NODES, 3, seed=seed).edges)).t()
     edges = to_undirected(edges)
     generator = torch.Generator().manual_seed(seed)

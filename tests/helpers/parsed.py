@@ -1,4 +1,4 @@
-"""Models out of many configurations with one parser: to build it takes longer than to read a configuration."""
+"""Models from many configurations with one parser: building it takes longer than reading a configuration."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ def _parser() -> LightningArgumentParser:
 
 
 def model_of(*arguments: str) -> BenchmarkModule:
-    """The model of a command line, with every option checked as `fit` and `params` check it.
+    """Return the model of a command line, with every option checked as `fit` and `params` check it.
 
     Args:
-        arguments: what follows the command.
+        arguments: the words after the command.
     """
     given = CommandLine.parse(arguments).located().words
     import_named(given)

@@ -1,4 +1,4 @@
-"""A real fit of the command line on the pretended graphics card."""
+"""A real fit of the command line on the pretended GPU."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ class _Accelerator(CPUAccelerator):
 
 
 def work_of_steps(arguments: list[str], first: int, steps: int) -> Work:
-    """Count work in steps of `graphbench fit`: from the start of one to the start of one behind the last.
+    """Count the work of steps of `graphbench fit`, from the start of the first to the start of the one after the last.
 
-    The process is of no further use: it knows a device more.
+    The process cannot be used afterwards: it has registered another device.
 
     Args:
         arguments: the command line after `fit`.
-        first: optimizer steps before, in which everything is made.
-        steps: that are counted.
+        first: optimizer steps before the counted ones, in which everything is made.
+        steps: number of steps to count.
     """
     from graphbench.benchmarks import base
     from graphbench.callbacks import non_finite

@@ -1,4 +1,4 @@
-"""Which cases of a test the quick suite runs: some for all, where the others differ in values and not in kind."""
+"""Which cases of a test the quick suite runs: some stand for others that differ in values but not in kind."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import pytest
 
 
 def slow(*values: Any, **options: Any) -> Any:
-    """A case that `make test-slow` runs alone."""
+    """Return a case that only `make test-slow` runs."""
     return pytest.param(*values, marks=pytest.mark.slow, **options)
 
 
 def one_of_each(
     cases: Iterable[Any], kind: Callable[[Any], Hashable] = lambda case: None, number: int = 1
 ) -> list[Any]:
-    """All cases; of those of one kind, all but the first `number` are slow."""
+    """Return all cases; all but the first `number` of each kind are slow."""
     seen: dict[Hashable, int] = {}
     found = []
     for case in cases:

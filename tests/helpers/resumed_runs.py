@@ -1,4 +1,4 @@
-"""Runs that go on with other options, and what their steps are taken with."""
+"""Runs that are resumed with other options, and the optimizer options of their steps."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from command_line import SMALL_MODEL
 from graphbench.cli.commands.fit import fit
 from graphbench.runs import trust
 
-#: Of 120 molecules 96 are trained on.
+#: Steps of an epoch: 96 of 120 molecules are trained on.
 STEPS = 6
 OPTIONS = [
     *SMALL_MODEL,
@@ -27,15 +27,15 @@ OPTIONS = [
 
 
 class Looked(Exception):
-    """The run has been looked at."""
+    """Enough steps were recorded."""
 
 
 class Look(pl.Callback):
-    """Notes what an optimizer step is taken with, of every step, and leaves after some.
+    """Records the options of the optimizer at every step, and stops after some.
 
     Args:
-        steps: how many; None for all.
-        at_end: called before it leaves.
+        steps: number of steps; None for all.
+        at_end: called before it stops.
     """
 
     def __init__(self, steps=None, at_end=None):
@@ -53,7 +53,7 @@ class Look(pl.Callback):
 
 
 def go_on(begun, tmp_path, *options, steps=None, at_end=None):
-    """Continue a copy of a run; returns it and what was seen."""
+    """Resume a copy of a run; return it and what was recorded."""
     run = shutil.copytree(begun, tmp_path / "run", dirs_exist_ok=True)
     look = Look(steps, at_end)
     with trust.admitting_all(), contextlib.suppress(Looked):  # as every command, after which no run limits imports

@@ -1,4 +1,4 @@
-"""Import a script that belongs to no package."""
+"""Import a script that is not part of a package."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from types import ModuleType
 
 
 def load_script(path: Path) -> ModuleType:
-    """The script as the module `script_NAME`, registered because its dataclasses look themselves up.
+    """Return the script as the module `script_NAME`, registered because its dataclasses look themselves up.
 
-    As under `python SCRIPT`, it may import the scripts beside it.
+    As under `python SCRIPT`, it may import the scripts in its folder.
     """
     specification = importlib.util.spec_from_file_location(f"script_{path.stem}", path)
     module = importlib.util.module_from_spec(specification)

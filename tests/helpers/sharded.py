@@ -1,4 +1,4 @@
-"""FSDP without a graphics card."""
+"""FSDP without a GPU."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from torch.distributed.fsdp import (
 
 
 class ShardedOnCpu(FSDPStrategy):
-    """FSDP as Lightning sets it up on GPUs; torch shards on a CPU as well where it is told to."""
+    """FSDP as Lightning sets it up on GPUs; torch also shards on a CPU if it is told to."""
 
     def _setup_model(self, model: nn.Module) -> Any:
         return FullyShardedDataParallel(
@@ -37,7 +37,7 @@ class ShardedOnCpu(FSDPStrategy):
 
 @contextmanager
 def _without_offload() -> Iterator[None]:
-    """Gather states where they are: torch moves them from the CPU to the CPU, frees them, and crashes."""
+    """Gather states where they are: torch would move them from the CPU to the CPU, free them, and crash."""
 
     def context(module: nn.Module, world_size: int, rank0_only: bool = True) -> Any:
         return FullyShardedDataParallel.state_dict_type(

@@ -1,4 +1,4 @@
-"""A small entry of the store, and how often it was built."""
+"""A small entry of the store, and a count of its builds."""
 
 from __future__ import annotations
 

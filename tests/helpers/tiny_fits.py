@@ -1,4 +1,4 @@
-"""A tiny benchmark of any specification, and every registered architecture on the first one that it takes."""
+"""A tiny benchmark of any specification, and every registered architecture on the first one that it accepts."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class TinyData(GraphBenchmark):
 
 
 def made(name: str, options: Mapping[str, Any]) -> tuple[BenchmarkSpec, Callable[[BenchmarkSpec], Architecture]]:
-    """Specification and constructor of a registered architecture, on the first tiny benchmark that it takes."""
+    """Return specification and constructor of an architecture, for the first tiny benchmark that it accepts."""
     cls = registry.load("architectures", name)
     for kind in FEATURE_KINDS:
         for task in ("graph-regression", "graph-classification", "node-classification", "map-recovery"):
@@ -44,6 +44,6 @@ def made(name: str, options: Mapping[str, Any]) -> tuple[BenchmarkSpec, Callable
 
 
 def drawing(name: str) -> dict[str, float]:
-    """Options of an architecture with which it draws numbers in training: every rate of dropout that it has."""
+    """Return options with which an architecture draws numbers in training: every dropout rate that it has."""
     options = inspect.signature(registry.load("architectures", name)).parameters.items()
     return {option: 0.2 for option, given in options if "drop" in option and type(given.default) in (int, float)}

@@ -2,6 +2,6 @@
 
 
 def line_of(points, tour):
-    """As published: coordinates, the word, the tour from 1 with its first point again, a blank at the end."""
+    """Return the published form: coordinates, the word, the tour from 1 and back to its start, a trailing blank."""
     coordinates = " ".join(f"{value:.16f}" for value in points.reshape(-1))
     return f"{coordinates} output {' '.join(str(point + 1) for point in [*tour, tour[0]])} \n"

@@ -20,7 +20,7 @@ SPEC = BenchmarkSpec(
 
 
 def toy_table(num_graphs, seed):
-    """Graphs whose target is the mean of their node values."""
+    """Return graphs whose target is the mean of their node values."""
     generator = torch.Generator().manual_seed(seed)
     graphs = []
     for _ in range(num_graphs):
@@ -32,13 +32,13 @@ def toy_table(num_graphs, seed):
 
 
 def fives(table):
-    """The table five graphs at a time."""
+    """Yield the table five graphs at a time."""
     for start in range(0, len(table), 5):
         yield table.slice(start, min(start + 5, len(table)))
 
 
 class Toy(GraphBenchmark):
-    """61, 13 and 11 graphs."""
+    """A benchmark of 61, 13 and 11 graphs."""
 
     spec = SPEC
     reads = 0
@@ -76,7 +76,7 @@ class Doubled(Encoding):
 
 
 class Mean(pl.LightningModule):
-    """Mean of an embedding; counts what it sees."""
+    """Reads out the mean of an embedding; counts the graphs that it evaluates."""
 
     def __init__(self):
         super().__init__()

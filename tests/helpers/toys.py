@@ -1,4 +1,4 @@
-"""A small benchmark, and small models with and without attention, for whatever watches a training."""
+"""A small benchmark, and small models with and without attention, for tests that watch a training."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Tiny(Architecture):
 
 
 class ToyTransformer(Architecture):
-    """Two attention layers with dropout and batch norm, which evaluation mode must leave alone; or without both."""
+    """Two attention layers with dropout and batch norm, which evaluation must not disturb; or without both."""
 
     def __init__(self, spec: BenchmarkSpec, attention: bool = True, draws: bool = True) -> None:
         super().__init__(spec, 8)

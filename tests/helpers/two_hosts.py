@@ -1,4 +1,4 @@
-"""Two network namespaces with a wire between them, as two hosts."""
+"""Two connected network namespaces that stand in for two hosts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ADDRESSES = ("10.231.77.1", "10.231.77.2")
 
 
 class NoNamespaces(Exception):
-    """This machine does not let us have network namespaces."""
+    """This machine does not allow network namespaces."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Host:
     interface: str
 
     def start(self, command: list[str], output: Path, **environment: str) -> subprocess.Popen[bytes]:
-        """Start a command on the host, in a process group of its own."""
+        """Start a command on the host, in its own process group."""
         own = os.environ | {"GLOO_SOCKET_IFNAME": self.interface, "OMP_NUM_THREADS": "1"} | environment
         with output.open("ab") as file:
             return subprocess.Popen(
@@ -50,10 +50,10 @@ def _ip(*words: str) -> None:
 
 @contextlib.contextmanager
 def two_hosts() -> Iterator[tuple[Host, Host]]:
-    """Both hosts, which reach each other and nothing else.
+    """Yield both hosts, which reach only each other.
 
     Raises:
-        NoNamespaces: says why not.
+        NoNamespaces: they cannot be created; the message says why.
     """
     tag = uuid.uuid4().hex[:6]
     hosts = Host(f"gb-{tag}-0", f"gb{tag}0"), Host(f"gb-{tag}-1", f"gb{tag}1")

@@ -1,4 +1,4 @@
-"""Two or more forked processes that talk over gloo, as those of a training do."""
+"""Two or more forked processes that communicate over gloo, like those of a training."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ import torch
 
 
 def on_two(folder: Path, work: Callable[[int], Any], processes: int = 2) -> list[Any]:
-    """What `work(rank)` returns on each of two (or more) processes: tensors and plain values.
+    """Return what `work(rank)` returns on each of two (or more) processes: tensors and plain values.
 
-    Variables of the environment tell Lightning of them, so a trainer with as many devices starts no others; without
-    Lightning call `torch.distributed.init_process_group("gloo")` in `work`.
+    Environment variables tell Lightning about them, so a trainer with as many devices starts no others; without
+    Lightning, call `torch.distributed.init_process_group("gloo")` in `work`.
 
     Args:
         folder: gets results and output.
         work: runs in the forks.
-        processes: how many.
+        processes: number of processes.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with socket.socket() as free:

@@ -1,4 +1,4 @@
-"""Wait for what another process or thread does, but not for ever where it fails."""
+"""Wait for what another process or thread does, but not for ever if it fails."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 
 def wait_until(happens: Callable[[], object], seconds: float = 300) -> None:
-    """Return once `happens()` is true; fail after so many seconds, which are many for a busy machine's sake."""
+    """Return once `happens()` is true; fail after so many seconds, which allow for a busy machine."""
     deadline = time.monotonic() + seconds
     while not happens():
         assert time.monotonic() < deadline, f"it did not happen within {seconds} s"

@@ -1,4 +1,4 @@
-"""Small random graphs that the tests of layers share."""
+"""Small random graphs shared by the tests of layers."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import torch
 from graphbench import BenchmarkSpec, Features, GraphTable
 from graphbench.nn import size_blocks
 
-#: Nodes of each graph; two of them have no edge, one of these is a single node.
+#: Nodes of each graph; two graphs have no edges, one of them is a single node.
 SIZES = (5, 1, 9, 4, 12, 3)
 
 
 @pytest.fixture(autouse=True)
 def _blocks_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A block for each size, where graphs of a few nodes would share one."""
+    """Give each size its own block; otherwise graphs of a few nodes would share one."""
     monkeypatch.setattr(size_blocks, "BLOCK_COST", 0)
 
 

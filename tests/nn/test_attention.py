@@ -17,7 +17,7 @@ DIM, HEADS = 12, 3
 
 
 def pair(dropout=0.0, **options):
-    """Our attention and PyTorch's with the same weights."""
+    """Return our attention and PyTorch's with the same weights."""
     torch.manual_seed(0)
     ours = MultiHeadAttention(DIM, HEADS, dropout).to(**options)
     reference = nn.MultiheadAttention(DIM, HEADS, dropout, batch_first=True, **options)
@@ -198,7 +198,7 @@ def test_dropout_drops_its_share():
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("p", [0.001, 0.1, 0.5, 0.99])
 def test_numbers_are_dropped_with_the_probability_that_was_asked_for(p, dtype):
-    """Also where the type has fewer bits than p; the others, and gradients, are multiplied by 1 / (1 - p)."""
+    """Also if the type has fewer bits than p; kept values and gradients are multiplied by 1 / (1 - p)."""
     torch.manual_seed(0)
     count = 1_000_000
     x = torch.ones(count, dtype=dtype, requires_grad=True)
@@ -217,17 +217,17 @@ def test_weights_mix_the_values_as_the_fused_kernel_does(bias):
     torch.testing.assert_close(attention_weights(q, k, bias) @ v, attend(q, k, v, bias), atol=1e-12, rtol=1e-10)
 
 
-#: Fused kernels of `scaled_dot_product_attention` on cards, after `sdp_utils.cpp` of torch: for each type, what widths
-#: of queries and of values must be multiples of. Flash attention pads to its multiple by itself, and takes no bias.
+#: Fused kernels of `scaled_dot_product_attention` on CUDA, after torch's `sdp_utils.cpp`: for each type, the number
+#: that must divide the widths of queries and values. Flash attention pads to its multiple itself, and takes no bias.
 HALF = {torch.float16: 8, torch.bfloat16: 8}
 DISPATCHER = {"efficient": {torch.float32: 4, **HALF}, "flash": HALF, "cudnn": HALF}
-#: Widths of heads by recipe that no fused kernel took in half precision.
+#: Head widths of recipes that no fused kernel accepted in half precision.
 UNEVEN = {"gps/cifar10": 13, "gps/cluster": 6, "sat/cluster": 6, "graphormer/zinc": 10, "gps/coco-sp": 12}
 
 
 @pytest.fixture(scope="module")
 def widths():
-    """Recipe -> width of a head of its attention, where it has heads."""
+    """Map each recipe to the width of its attention heads, if it has heads."""
     found = {}
     for name, (configuration,) in configurations().items():
         chosen = (configuration.content().get("model") or {}).get("architecture")
@@ -243,7 +243,7 @@ def widths():
 
 @pytest.fixture
 def fused(monkeypatch):
-    """Widths of queries, keys and values that fused attention was called with, and its scale."""
+    """Record the widths of queries, keys and values in calls of fused attention, and the scale."""
     seen, run = [], F.scaled_dot_product_attention
 
     def attend_and_note(q, k, v, *options, **named):
@@ -257,7 +257,7 @@ def fused(monkeypatch):
 @pytest.mark.parametrize("autocast", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_a_card_is_given_heads_that_its_fused_kernels_take(dtype, autocast, widths, fused, monkeypatch):
-    if autocast:  # of which the pretended card has none
+    if autocast:  # which the pretended device lacks
         monkeypatch.setattr(torch, "is_autocast_enabled", lambda device: device != "cpu")
         monkeypatch.setattr(torch, "get_autocast_dtype", lambda device: dtype)
     assert UNEVEN.items() <= widths.items()

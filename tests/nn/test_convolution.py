@@ -7,7 +7,7 @@ from torch_geometric.utils import add_remaining_self_loops
 from graphbench.nn import GraphConvolution, count_nodes, gcn_edges
 from graphbench.nn.convolution import LoopedGATConv, loop_edges
 
-#: A directed graph with a self-loop that stands twice, an edge that stands twice and a node without edges.
+#: A directed graph with a duplicate self-loop, a duplicate edge and a node without edges.
 EDGES = torch.tensor([[0, 1, 1, 2, 2, 2, 3], [1, 0, 1, 1, 1, 2, 2]])
 EDGES = torch.cat([EDGES, torch.tensor([[2], [2]])], dim=1)
 NUM_NODES = 5
@@ -42,7 +42,7 @@ def test_degrees_are_counted_beyond_what_bfloat16_can():
     hub = torch.stack([torch.arange(1, 400), torch.zeros(399, dtype=torch.int64)])
     index, weight = gcn_edges(hub, 400, torch.bfloat16)
     assert weight.dtype == torch.bfloat16
-    assert float(weight[index[0] == 5][0]) == pytest.approx(400**-0.5, rel=1e-2)  # 257 is no bfloat16
+    assert float(weight[index[0] == 5][0]) == pytest.approx(400**-0.5, rel=1e-2)  # bfloat16 has no 257
 
 
 def test_the_layer_has_pygs_weights_and_answers():
@@ -62,7 +62,7 @@ LOOPS = torch.tensor([[0, 1, 1, 2, 3, 1, 3], [1, 0, 1, 1, 3, 2, 3]])  # one loop
 
 @pytest.mark.parametrize("edge_dim", [None, 3])
 def test_looped_attention_is_that_of_pyg(edge_dim):
-    """Outputs and gradients with the weights of PyG's `GATConv`, which removes loops and adds one each."""
+    """Compare outputs and gradients with PyG's `GATConv`, which replaces loops by one loop per node."""
     torch.manual_seed(0)
     ours = LoopedGATConv(4, 2, heads=3, edge_dim=edge_dim).double()
     theirs = GATConv(4, 2, heads=3, edge_dim=edge_dim).double()

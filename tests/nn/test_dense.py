@@ -70,7 +70,7 @@ def test_block_rows_belong_to_its_graphs(batch):
 
 @pytest.mark.parametrize("chosen", [[0, 1, 2, 3, 4, 5], [4, 4, 4], [5]], ids=["cut", "full", "one"])
 def test_all_blocks_are_filled_at_once_and_undone(table, chosen):
-    """As each block by itself would be, gradients too; equal sizes need no copy."""
+    """Results and gradients are those of each block by itself; equal sizes need no copy."""
     batch = table.batch(chosen)
     layout, x = DenseLayout.from_batch(batch), rows_of(batch).double().requires_grad_()
     parts = layout.to_blocks(x)

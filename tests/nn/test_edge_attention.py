@@ -1,4 +1,4 @@
-"""Attention along edges, in loops and by torch's operations, against matrices of all pairs in float64."""
+"""Attention along edges, by loops and by torch's operations, compared with matrices of all pairs in float64."""
 
 import math
 
@@ -15,7 +15,7 @@ WIDTH = HEADS * D
 
 @pytest.fixture(params=["numba", "torch"], autouse=True)
 def way(request):
-    """Every test runs with the loops and with torch's operations."""
+    """Run every test with the loops and with torch's operations."""
     with computed_by(request.param):
         yield request.param
 
@@ -26,14 +26,14 @@ def draw(*shape, seed=0, scale=1.0):
 
 @pytest.fixture
 def edge_index():
-    """With parallel edges, loops, and nodes that nothing arrives at."""
+    """Return edges with parallel edges, loops and nodes without incoming edges."""
     ends = torch.randint(0, NODES - 3, (2, EDGES), generator=torch.Generator().manual_seed(7))
     ends[:, 1], ends[:, 2] = ends[:, 0], 5
     return ends
 
 
 def by_matrices(qkv, edge_index, steer, largest):
-    """x', s and w by products with incidence matrices, and a softmax written out edge by edge."""
+    """Return x', s and w from products with incidence matrices and a softmax over edges."""
     source, target = (torch.nn.functional.one_hot(ends, NODES).double() for ends in edge_index)
     q, k, v = qkv.chunk(3, 1)
     scores = (target @ q) * (source @ k) / math.sqrt(D) * (1 if steer is None else steer)
@@ -59,7 +59,7 @@ def test_outputs_and_gradients(dtype, steered, with_scores, scale, edge_index):
     differentiable = [i for i in (0, 1) if found[i] is not None]
     for i in (*differentiable, 2):
         torch.testing.assert_close(found[i].double(), expected[i], **tolerance)
-    upstream = [draw(*expected[i].shape[::-1], seed=9 + i).T for i in differentiable]  # no contiguous rows
+    upstream = [draw(*expected[i].shape[::-1], seed=9 + i).T for i in differentiable]  # rows are not contiguous
     ours = torch.autograd.grad([found[i] for i in differentiable], inputs, [u.to(dtype) for u in upstream])
     theirs = torch.autograd.grad([expected[i] for i in differentiable], exact, upstream)
     for one, other in zip(ours, theirs, strict=True):
@@ -67,9 +67,9 @@ def test_outputs_and_gradients(dtype, steered, with_scores, scale, edge_index):
 
 
 def test_a_logit_beyond_the_clamp_has_no_gradient_and_one_before_it_has():
-    # On it torch has one up to 2.13, and none in 2.15.
+    # At the clamp itself, torch has a gradient up to 2.13, and none in 2.15.
     index, steer = torch.tensor([[0, 1], [2, 2]]), torch.ones(2, 1, dtype=torch.float64)
-    for key, moves in ((4.9, True), (5.1, False)):  # Q is 1, so that the logit is the key
+    for key, moves in ((4.9, True), (5.1, False)):  # Q is 1, so the logit is the key
         qkv = torch.tensor([[0.0, key, 1.0], [0.0, 2.0, 3.0], [1.0, 0.0, 0.0]], dtype=torch.float64)
         qkv.requires_grad_()
         mixed, _, _ = attend_along_edges(qkv, index, steer, 1)

@@ -1,4 +1,4 @@
-"""Heads of edges: what they read, and predictions that are the same in both directions."""
+"""Edge heads: what they read, and predictions that are the same in both directions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def batch_of(spec, **options):
 
 
 def reverse_of(edge_index):
-    """Row of each edge's reverse, by a search."""
+    """Return the row of each edge's reverse, found by search."""
     rows = [tuple(pair) for pair in edge_index.T.tolist()]
     return torch.tensor([rows.index((j, i)) for i, j in rows])
 
@@ -53,7 +53,7 @@ def test_features_of_edges_stand_in_where_the_model_has_no_edges():
 
 @pytest.mark.parametrize("edge_dim", [0, 6])
 def test_the_ends_alone_are_read_where_that_is_asked_for(edge_dim):
-    """3 layers at half the width each: the edge predictions of "Benchmarking GNNs", 2d to d to d / 2."""
+    """3 layers of halving width: the edge predictions of "Benchmarking GNNs", 2d to d to d / 2."""
     head = EdgeHead(8, 1, HeadConfig(3, "halving", edge_input="ends"), SPEC, edge_dim)
     assert [tuple(layer.weight.shape) for layer in head.mlp.layers] == [(8, 16), (4, 8), (1, 4)]
     assert head.encoder is None

@@ -19,7 +19,7 @@ def make_spec(node=Features((7, 3), dense=2), edge=Features((4,)), **options):  
 
 
 class Degrees(PositionalEncoder):
-    """Out-degree of every node, `dim` times."""
+    """Returns the out-degree of every node, `dim` times."""
 
     def __init__(self, dim):
         super().__init__()

@@ -1,4 +1,4 @@
-"""The network of transformer layers against torch's own layers."""
+"""The feed-forward network of transformer layers compared with torch's own layers."""
 
 import pytest
 import torch
@@ -19,7 +19,7 @@ def test_is_two_maps_around_the_activation(activation, module):
 
 @pytest.mark.parametrize(("inside", "expected"), [(None, 0.5), (0.25, 0.25)])
 def test_dropout_inside_may_differ(inside, expected):
-    """With maps that copy, the share of zeros and the scale of the rest are those of both dropouts together."""
+    """With identity maps, the share of zeros and the scale of the rest are those of both dropouts combined."""
     network = FeedForward(2_000, 2_000, 0.5, activation_dropout=inside)
     for linear in (network.expand, network.contract):
         nn.init.eye_(linear.weight)

@@ -24,7 +24,7 @@ def make_layer(**options):
 
 
 def reference(layer, x, edge_index, edge, distances=None):
-    """The equations of the docstring, edge by edge and node by node."""
+    """Evaluate the equations of the docstring, edge by edge and node by node."""
     weights, biases = layer.node_maps.weight.split(DIM), layer.node_maps.bias.split(DIM)
     a, b, d, e = ((lambda v, w=w, c=c: w @ v + c) for w, c in zip(weights, biases, strict=True))
     new_x, new_edge = [], []

@@ -12,7 +12,7 @@ DIM = 12
 
 
 class Coordinates(PositionalEncoder):
-    """The dense features of the test graphs as positions."""
+    """Uses the dense features of the test graphs as positions."""
 
     def __init__(self):
         super().__init__()
@@ -39,7 +39,7 @@ def randomize_norms(module):
 
 
 def layer_of_pyg(ours, activation):
-    """PyG's layer with the weights of ours."""
+    """Return PyG's layer with the weights of ours."""
     reference = GPSConv(DIM, GINEConv(mlp(activation)), heads=3, act=activation)
     reference.conv.load_state_dict(ours.local.conv.state_dict())
     attention = ours.attention.attention
@@ -141,7 +141,7 @@ def test_distances_gate_the_edges(spec, batch):
 
 
 def test_gates_ignore_the_signs_of_positions(spec, batch):
-    """ES-LapPE is invariant to signs of eigenvectors, which is what it is for."""
+    """ES-LapPE exists to be invariant to the signs of eigenvectors."""
 
     class Flipped(Coordinates):
         def forward(self, batch):

@@ -1,4 +1,4 @@
-"""Degrees, distances and edges on shortest paths against loops over single nodes and pairs, with networkx."""
+"""Degrees, distances and edges on shortest paths, compared with loops over nodes and pairs with networkx."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def encoded(table, module):
 
 
 def shortest_paths(edges, distance, start, goal):
-    """Every shortest path as its list of edge numbers; distances are networkx's."""
+    """Return every shortest path as a list of edge numbers, given networkx's distances."""
     if start == goal:
         return [[]]
     return [
@@ -50,7 +50,7 @@ def shortest_paths(edges, distance, start, goal):
 
 
 def expected_pairs(module, num_nodes, edges, q):
-    """`D[distance]` + the mean over all shortest paths of `1/k sum_h q(e_h) W_h`, pair by pair and path by path."""
+    """Return `D[distance]` + the mean over all shortest paths of `1/k sum_h q(e_h) W_h`, pair by pair, path by path."""
     network = nx.MultiDiGraph(edges)
     network.add_nodes_from(range(num_nodes))
     distance = dict(nx.all_pairs_shortest_path_length(network))
@@ -68,7 +68,7 @@ def expected_pairs(module, num_nodes, edges, q):
 
 
 def assert_equals_brute_force(module, batch, q):
-    """All pairs of all graphs of a batch, given the vectors q of its edges."""
+    """Compare all pairs of all graphs of a batch, given the vectors q of its edges."""
     pairs = module.pairs(batch)
     for graph, (first, last) in enumerate(zip(batch.ptr[:-1].tolist(), batch.ptr[1:].tolist(), strict=True)):
         own = (batch.edge_index[0] >= first) & (batch.edge_index[0] < last)
@@ -84,7 +84,7 @@ def assert_equals_brute_force(module, batch, q):
 
 @pytest.mark.parametrize("tables", [None, FAIRSEQ_TABLES], ids=["own", "released"])
 def test_pairs_agree_with_brute_force(table, tables):
-    """Random graphs with loops, parallel edges, edges in one direction, several components and single nodes."""
+    """Random graphs with loops, parallel edges, one-way edges, several components and single nodes."""
     torch.manual_seed(0)
     module = PairBias(make_spec(), HEADS, max_distance=3, max_hops=2, tables=tables).double()
     batch = encoded(table, module)
@@ -93,7 +93,7 @@ def test_pairs_agree_with_brute_force(table, tables):
 
 
 def two_paths(num_nodes, joined):
-    """Two paths of half the nodes each in both directions, joined by an edge or not."""
+    """Return two paths of half the nodes each, in both directions, joined by an edge or not."""
     half = num_nodes // 2
     net = nx.path_graph(num_nodes)
     if not joined:
@@ -102,7 +102,7 @@ def two_paths(num_nodes, joined):
 
 
 def undirected(net):
-    """Both directions of every edge, each with a feature of its own."""
+    """Return both directions of every edge, with features that vary from edge to edge."""
     edges = torch.tensor(list(net.edges())).t()
     number = 2 * edges.shape[1]
     return {
@@ -116,7 +116,7 @@ def undirected(net):
 
 @pytest.mark.parametrize("max_hops", [1, 3, 5, 9])
 def test_tied_paths_are_averaged(max_hops):
-    """A grid has up to 20 shortest paths a pair, a ring of six bonds two; also where distances end before the hops."""
+    """A grid has up to 20 shortest paths a pair, a ring of six two; distances may saturate before the hops do."""
     torch.manual_seed(1)
     module = PairBias(make_spec(Features((3,))), HEADS, max_distance=2, max_hops=max_hops).double()
     grid, ring = (nx.convert_node_labels_to_integers(net) for net in (nx.grid_2d_graph(4, 4), nx.cycle_graph(6)))
@@ -127,7 +127,7 @@ def test_tied_paths_are_averaged(max_hops):
 
 @torch.no_grad()
 def test_pairs_do_not_depend_on_how_edges_are_listed():
-    """Edges of a grid in another order, each with its feature: every pair keeps its bias."""
+    """Reorder the edges of a grid together with their features: every pair keeps its bias."""
     torch.manual_seed(1)
     module = PairBias(make_spec(Features((3,))), HEADS, max_distance=9, max_hops=5).double()
     grid = undirected(nx.convert_node_labels_to_integers(nx.grid_2d_graph(4, 5)))
@@ -138,16 +138,16 @@ def test_pairs_do_not_depend_on_how_edges_are_listed():
 
 
 def test_disconnected_graphs_agree_with_brute_force():
-    """Pairs that no path joins have their row and no edges, as any others have at most `max_hops`."""
+    """Pairs without a path have their own row and no edges; all others have at most `max_hops` edges."""
     torch.manual_seed(0)
     module = PairBias(make_spec(Features((3,))), HEADS, max_distance=20, max_hops=5).double()
     batch = encoded(GraphTable.from_graphs([two_paths(16, joined) for joined in (False, True)]), module)
-    assert (batch.path_step_batch == 0).sum() == 2 * (8 * 8 - 8), "one step for each pair that a path joins"
+    assert (batch.path_step_batch == 0).sum() == 2 * (8 * 8 - 8), "one step for each pair joined by a path"
     assert_equals_brute_force(module, batch, module.edge_term.features.table[batch.edge_attr[:, 0]])
 
 
 def test_a_disconnected_graph_costs_no_more_than_a_connected_one():
-    """A path table as wide as the largest distance would take `n^2` times "infinity" where no path joins a pair."""
+    """A path table as wide as the largest distance would need `n^2` times "infinity" for pairs without a path."""
     module, peaks = PairBias(make_spec(Features((3,))), HEADS, max_distance=500, max_hops=5), {}
     n = 120
     for joined in (False, True):
@@ -181,7 +181,7 @@ def test_node_pairs_stand_among_the_others(table):
 
 
 def test_path_edge_term_has_right_gradients():
-    """The gathered sum is differentiated as the plain formula would be, in float64."""
+    """Check the gradient of the gathered sum by finite differences in float64."""
     spec = tiny_spec(kind="dense")
     bias = PairBias(spec, 2, max_distance=4, max_hops=5).double()
     batch = encode(tiny_table(spec, sizes=[4, 6]), bias.encodings).batch([0, 1])
@@ -219,7 +219,7 @@ def test_released_tables_are_carried_but_not_read_without_edge_features(table):
     assert module.distance.weight.grad.any()
 
 
-# -- what a node holds -----------------------------------------------------------------------------------------------
+# -- features of a node ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("directed", [True, False])
@@ -253,7 +253,7 @@ def test_released_centrality_has_tables_for_both_directions(table):
 
 
 def rows_read(module, features):
-    """Rows of a table `[R, d]` that change the result for each value: `(column, value) -> set of rows`."""
+    """Return the rows of a table `[R, d]` that each value reads: `(column, value) -> set of rows`."""
     read = {}
     for column, size in enumerate(features.vocabularies):
         for value in range(size):
@@ -267,7 +267,7 @@ def rows_read(module, features):
 
 
 class WithoutDense(torch.nn.Module):
-    """A `FeatureEncoder` read through categorical columns alone."""
+    """A `FeatureEncoder` that reads categorical columns only."""
 
     def __init__(self, features):
         super().__init__()
@@ -280,7 +280,7 @@ class WithoutDense(torch.nn.Module):
 
 @pytest.mark.parametrize("part", ["node", "edge"])
 def test_no_two_values_of_a_molecule_share_a_row(part):
-    """Every element, charge, chirality and bond of PCQM4M has a row of its own; in the released tables they collide."""
+    """Every element, charge, chirality and bond of PCQM4M has its own row; in the released tables they collide."""
     features = getattr(PCQM4M.spec, part)
     read = rows_read(WithoutDense(features), features)
     assert len(read) == sum(features.vocabularies)
@@ -289,7 +289,7 @@ def test_no_two_values_of_a_molecule_share_a_row(part):
 
 
 def test_released_rows_of_pcqm4m_collide():
-    """Silicon (code 13 of column 0) and chirality "other" (code 3 of column 1) read row 15, say."""
+    """For example, silicon (code 13 of column 0) and chirality "other" (code 3 of column 1) read row 15."""
     read = rows_read(ReleasedFeatures(FAIRSEQ_TABLES.atoms, 2, 2, FAIRSEQ_TABLES.step, "sum"), PCQM4M.spec.node)
     assert read[0, 13] == read[1, 3] == {15}
     assert read[0, 100] == read[0, 118] == {90}, "past the end"

@@ -94,7 +94,7 @@ def test_conv_layer_composes_norm_activation_and_residual(batch):
 @pytest.mark.parametrize("drops", ["branch", "output", "input"])
 @pytest.mark.parametrize("activation_first", [False, True])
 def test_conv_layer_drops_what_it_is_told(batch, monkeypatch, drops, activation_first):
-    """Dropout stands still as a product by 3, so that its place shows."""
+    """Replace dropout by a product with 3, so that its position shows."""
     torch.manual_seed(0)
     monkeypatch.setattr(F, "dropout", lambda x, *options: 3 * x)
     conv = GCNConv(DIM, DIM)

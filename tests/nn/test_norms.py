@@ -6,7 +6,7 @@ from graphbench.errors import BadInput
 from graphbench.nn import BatchNorm, make_norm
 
 
-@pytest.mark.parametrize("momentum", [0.1, None])  # None: of all batches alike, as weight averaging sets it
+@pytest.mark.parametrize("momentum", [0.1, None])  # None: all batches count alike, as weight averaging sets it
 def test_batch_norm_is_that_of_torch(momentum):
     ours, reference, x = BatchNorm(4, momentum=momentum), nn.BatchNorm1d(4, momentum=momentum), torch.randn(7, 4)
     assert torch.equal(ours(2 * x), reference(2 * x))

@@ -1,4 +1,4 @@
-"""Operations, by kernels and by plain torch: against dense matrices in float64, and whoever looks at the program."""
+"""Operations by kernels and by plain torch, compared with dense matrices in float64, and under torch's transforms."""
 
 import pytest
 import torch
@@ -25,7 +25,7 @@ NODES, EDGES, WIDTH = 23, 61, 19
 
 @pytest.fixture(params=["numba", "torch"], autouse=True)
 def way(request):
-    """Every test runs with the loops and with torch's operations."""
+    """Run every test with the loops and with torch's operations."""
     with computed_by(request.param):
         yield request.param
 
@@ -36,19 +36,19 @@ def draw(*shape, seed=0, dtype=torch.float64):
 
 @pytest.fixture
 def edge_index():
-    """With parallel edges, loops, and nodes that nothing arrives at."""
+    """Return edges with parallel edges, loops and nodes without incoming edges."""
     ends = torch.randint(0, NODES - 3, (2, EDGES), generator=torch.Generator().manual_seed(7))
     ends[:, 1], ends[:, 2] = ends[:, 0], 5
     return ends
 
 
 def incidence(ends):
-    """`[T, E]`, 1 where an edge has its end."""
+    """Return the matrix `[T, E]` that is 1 where an edge has its end."""
     return torch.nn.functional.one_hot(ends, NODES).T.double()
 
 
 def assert_agree(found, expected, inputs, exact):
-    """Outputs and gradients of all inputs, with upstream gradients that are no contiguous rows."""
+    """Compare outputs and gradients of all inputs, with upstream gradients whose rows are not contiguous."""
     found, expected = (x if isinstance(x, tuple) else (x,) for x in (found, expected))
     upstream = [draw(*x.shape[::-1], seed=9 + i).T for i, x in enumerate(expected)]
     for one, other in zip(found, expected, strict=True):
@@ -63,7 +63,7 @@ def tolerance(x):
 
 
 def both(dtype, *tensors):
-    """Leaves in this precision and, for the reference, in double."""
+    """Return leaves in this precision and, for the reference, in double."""
     given = [x.to(dtype).requires_grad_() for x in tensors]
     return given, [x.detach().double().requires_grad_() for x in given]
 
@@ -102,7 +102,7 @@ def test_gated_messages(dtype, scale, edge_index):
     found = gated_messages(inputs[0], edge_index, inputs[1])
     if dtype == torch.float64 or scale == 1:
         assert_agree(found, (expected, raw), inputs, exact)
-    else:  # gates of exp(-50) over 1e-6 are nothing in any precision
+    else:  # gates of exp(-50) vanish beside 1e-6 in any precision
         torch.testing.assert_close(found[0].double(), expected, rtol=1e-3, atol=1e-3)
 
 
@@ -174,7 +174,7 @@ def test_threads_change_no_bit(edge_index, way):
 @pytest.mark.parametrize("name", ["GCNConv", "GINConv", "GINEConv"])
 @pytest.mark.parametrize("learned", [True, False])
 def test_convolutions_are_those_of_pyg(name, learned, edge_index):
-    """With its weights: names, outputs and gradients; that of eps where it is learned."""
+    """Compare names of weights, outputs and gradients, including that of eps if it is learned."""
     arguments = {
         "GCNConv": ((WIDTH, 7), {"normalize": False}),
         "GINConv": ((torch.nn.Linear(WIDTH, 7),), {"train_eps": learned, "eps": 0.25}),
@@ -207,7 +207,7 @@ def test_what_does_not_fit_is_told_as_by_pyg(edge_index):
 
 
 def test_gradients_through_a_checkpoint(edge_index):
-    """Which lets a backward pass ask for what was saved once."""
+    """A checkpoint lets a backward pass read saved tensors only once."""
     nodes, edges = draw(NODES, 4 * WIDTH).requires_grad_(), draw(EDGES, WIDTH, seed=1).requires_grad_()
     found = []
     for call in (gated_messages, lambda *given: checkpoint(gated_messages, *given, use_reentrant=False)):
@@ -217,7 +217,7 @@ def test_gradients_through_a_checkpoint(edge_index):
 
 
 def test_what_has_another_shape_is_broadcast_or_refused_as_by_torch(edge_index):
-    """One row for all edges is torch's to broadcast, too few rows are its to refuse; loops would read beyond them."""
+    """Torch broadcasts one row to all edges and refuses too few rows; loops would read beyond them."""
     x, row = draw(NODES, WIDTH), draw(1, WIDTH, seed=1)
     expected = torch.zeros_like(x).index_add_(0, edge_index[1], (x[edge_index[0]] + row).relu())
     torch.testing.assert_close(sum_rectified(x, edge_index, row), expected)
@@ -234,7 +234,7 @@ def test_what_has_another_shape_is_broadcast_or_refused_as_by_torch(edge_index):
 
 ENDS = torch.tensor([[0, 1, 2, 2, 0, 3, 3], [1, 0, 0, 1, 1, 1, 3]])
 LAYOUT = DenseLayout.from_batch(torch.tensor([0, 0, 0, 1]))
-#: Operation -> it of tensors that have gradients, and their shapes.
+#: Operation -> a function of tensors with gradients, and their shapes.
 CASES = {
     "edge_attention": (lambda qkv, e: edge_attention(qkv, ENDS, e, 2, 5.0, True)[:2], [(4, 12), (7, 4)]),
     "gated_messages": (lambda x, e: gated_messages(x, ENDS, e), [(4, 12), (7, 3)]),
@@ -265,7 +265,7 @@ class Layer(torch.nn.Module):
 
 @pytest.fixture(params=sorted(CASES))
 def case(request):
-    """An operation, and its operands in float32."""
+    """Return an operation and its operands in float32."""
     compute, shapes = CASES[request.param]
     return compute, [draw(*shape, seed=number, dtype=torch.float32) for number, shape in enumerate(shapes)]
 
@@ -277,7 +277,7 @@ def test_first_and_second_derivatives(case):
 
 
 def test_second_derivatives_in_single_precision_are_those_of_double(case):
-    """Kernels of attention compute in float32 alone."""
+    """Attention kernels compute in float32 only."""
 
     def derived(dtype):
         given = [x.to(dtype).requires_grad_() for x in case[1]]
@@ -290,7 +290,7 @@ def test_second_derivatives_in_single_precision_are_those_of_double(case):
 
 
 def test_a_compiled_program_and_an_exported_one(case):
-    """Both hold torch's own operations alone, so that a program loads where graphbench is not installed."""
+    """Both contain only torch's own operations, so that a program loads without graphbench."""
     compute, given = case[0], [x.requires_grad_() for x in case[1]]
     expected = compute(*given)
     compiled = torch.compile(Layer(compute), backend="aot_eager", fullgraph=True)(*given)

@@ -19,7 +19,7 @@ def test_pairs_are_those_of_two_loops():
 
 @pytest.mark.slow
 def test_compiled_pairs_are_the_same():
-    """Sizes that no vector of the processor divides: the lanes behind the last pair must not matter."""
+    """Vector widths do not divide these sizes: lanes after the last pair must not matter."""
     batch = tiny_table(tiny_spec(), sizes=SIZES).batch(range(len(SIZES)))
     num_pairs = sum(size**2 for size in SIZES)
     compiled = torch.compile(lambda: torch.stack(node_pairs(batch, num_pairs)), dynamic=True)

@@ -31,7 +31,7 @@ def encoder(request) -> nn.Module:
 
 
 def encode(table: GraphTable, encoder: nn.Module) -> GraphTable:
-    """The table with all that the encoder asks for."""
+    """Return the table with all encodings that the encoder requires."""
     for encoding in encoder.encodings:
         encoded = encoding.compute(table)
         table = table.with_columns(encoded.columns, encoding.layout, encoded.ptr)
@@ -39,7 +39,7 @@ def encode(table: GraphTable, encoder: nn.Module) -> GraphTable:
 
 
 def warm(encoder: nn.Module, table: GraphTable) -> nn.Module:
-    """The encoder in evaluation after a few training steps, so that running statistics are not 0 and 1."""
+    """Return the encoder in evaluation mode after training steps, so that running statistics are not 0 and 1."""
     encoder.train()
     for _ in range(3):
         encoder(table.batch(range(len(table))))
@@ -51,7 +51,7 @@ def count(module: nn.Module) -> int:
 
 
 def undirected(graph: nx.Graph, order: torch.Tensor | None = None) -> dict:
-    """Both directions of every edge, node i renamed to order[i]."""
+    """Return both directions of every edge, with node i renamed to order[i]."""
     edges = torch.tensor(list(graph.to_directed().edges())).t()
     return {"num_nodes": len(graph), "edge_index": edges if order is None else order[edges]}
 

@@ -1,4 +1,4 @@
-"""What the encoders of eigenvectors do about signs, and about filling."""
+"""How encoders of eigenvectors handle signs and padding."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ def batch():
 
 
 def with_vectors(batch, vectors: torch.Tensor):
-    """The same batch with other eigenvectors."""
+    """Return the same batch with other eigenvectors."""
     changed = batch.clone()
     changed.lap_pe_vectors = vectors
     return changed
 
 
 def random_signs(batch) -> torch.Tensor:
-    """One sign per graph and eigenvector, for every node `[num_nodes, K]`."""
+    """Return one sign per graph and eigenvector, repeated for every node: `[num_nodes, K]`."""
     signs = torch.randint(0, 2, (batch.num_graphs, K), generator=torch.Generator().manual_seed(7)) * 2.0 - 1.0
     return signs[batch.batch]
 
 
 def drawn_signs(encoder: LapPEEncoder, batch) -> torch.Tensor:
-    """Signs a training pass gives to the eigenvectors of each node, read from the input of the first map."""
+    """Return the signs of each node's eigenvectors in a training pass, read from the input of the first map."""
     seen = []
     handle = encoder.encode.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
     encoder.train()(batch)

@@ -1,4 +1,4 @@
-"""Plain batches of PyG give what a `GraphBatch` of the same graphs gives, bit by bit."""
+"""Plain batches of PyG give the same results as a `GraphBatch` of the same graphs, bit for bit."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ ENCODINGS = [
 
 
 def graphs_of(table: GraphTable) -> list[Data]:
-    """The graphs of a table as PyG has them."""
+    """Return the graphs of a table as PyG's `Data`."""
     found = []
     for graph in range(len(table)):
         columns = table.slice(graph, graph + 1).columns
@@ -100,7 +100,7 @@ def test_attention_of_one_graph_without_a_vector(batch: GraphBatch) -> None:
 
 
 def _reference(attention: MultiHeadAttention) -> torch.nn.MultiheadAttention:
-    """PyTorch's own layer with the same weights."""
+    """Return PyTorch's own layer with the same weights."""
     reference = torch.nn.MultiheadAttention(DIM, 2, batch_first=True)
     maps = {"in_proj_weight": attention.in_proj.weight, "in_proj_bias": attention.in_proj.bias}
     reference.load_state_dict(
@@ -150,7 +150,7 @@ def test_a_single_graph_is_a_batch_of_one(table: GraphTable, make) -> None:
 
 @pytest.mark.parametrize("encoding", ENCODINGS, ids=lambda encoding: encoding.name)
 def test_fields_are_those_of_a_graph_batch(table: GraphTable, plain: Batch, encoding: Encoding) -> None:
-    """Numbers of nodes get the offset of their graph, and axes that an encoding adds come with their graphs."""
+    """Node numbers get the offset of their graph, and axes that an encoding adds get their pointers."""
     expected = encode(table, [encoding]).batch(range(len(table)))
     found = add_encodings(plain, encoding)
     added = set(found.keys()) - set(plain.keys())
@@ -171,7 +171,7 @@ def test_the_batch_itself_stays_as_it_is(plain: Batch) -> None:
 
 
 def test_encoded_graphs_pass_through_a_loader_of_pyg(table: GraphTable, plain: Batch) -> None:
-    """Graphs that are encoded one by one, as a data set keeps them, make the batch that is encoded as a whole."""
+    """Graphs encoded one by one, as a data set stores them, form the batch that is encoded as a whole."""
     encoder = RWSEEncoder(5, DIM).eval()
     graphs = [add_encodings(graph, encoder) for graph in graphs_of(table)]
     (loaded,) = DataLoader(graphs, batch_size=len(graphs))
@@ -179,10 +179,10 @@ def test_encoded_graphs_pass_through_a_loader_of_pyg(table: GraphTable, plain: B
 
 
 @pytest.mark.parametrize("encoding", [*ENCODINGS, ExpanderEdges(2), RRWP(3), ShortestPaths(with_edges=True)], ids=repr)
-@pytest.mark.filterwarnings("error:Weights only load failed")  # PyG would run what the file says
+@pytest.mark.filterwarnings("error:Weights only load failed")  # PyG would run code of the file
 @pytest.mark.parametrize("way", ["loader", "again", "saved"])
 def test_single_graphs_batch_as_a_table_does(table: GraphTable, encoding: Encoding, way: str, tmp_path: Path) -> None:
-    """By PyG's loader, by a second loader over what the first gave, and by a data set that was saved."""
+    """Batch by PyG's loader, again from the graphs of a first batch, and from a saved data set."""
     edgeless = graphs_of(table)[0].subgraph(torch.tensor([0]))
     plain = [*graphs_of(table), edgeless, edgeless]
     graphs = [Compose([encoding])(graph) for graph in plain]
@@ -306,7 +306,7 @@ def test_graphs_without_nodes_change_nothing_for_encoders(table: GraphTable, mak
 
 @pytest.mark.parametrize("local", ["GatedGCN", "GINE", "GCN", "GAT"])
 def test_transforms_of_torch_func_go_through_a_gps_layer(plain: Batch, batch: GraphBatch, local: str) -> None:
-    """`grad` is the backward pass, and `vmap` over the weights of an ensemble is a loop over its members."""
+    """`grad` equals the backward pass, and `vmap` over the weights of an ensemble a loop over its members."""
 
     def make() -> GPSLayer:
         return GPSLayer(DIM, make_local_layer(local, DIM, num_heads=2), TransformerAttention(DIM, 2)).eval()
@@ -330,7 +330,7 @@ def test_transforms_of_torch_func_go_through_a_gps_layer(plain: Batch, batch: Gr
 
 
 def test_a_table_is_a_column_of_what_encodings_read() -> None:
-    """An encoding of features sees those of the batch."""
+    """An encoding of features reads those of the batch."""
 
     class FirstFeature(Encoding):
         layout = {"first": Column("node")}  # noqa: RUF012

@@ -11,13 +11,13 @@ from graphbench.nn.size_blocks import block_starts, cut_by_size, rounded_size
 
 
 def cost_of(sizes, starts):
-    """Pairs of nodes of padded blocks, and the cost of each block."""
+    """Return the node pairs of padded blocks plus the cost of each block."""
     blocks = [sizes[start:stop] for start, stop in pairwise(starts)]
     return sum(len(block) * max(block) ** 2 + size_blocks.BLOCK_COST for block in blocks)
 
 
 def least_cost(sizes):
-    """Of every cut of the graphs, one after the other."""
+    """Return the smallest cost of all cuts into consecutive blocks."""
     inner = range(1, len(sizes))
     counts = range(len(sizes))
     return min(cost_of(sizes, [0, *cuts, len(sizes)]) for count in counts for cuts in combinations(inner, count))
@@ -68,13 +68,13 @@ def pattern_sizes():
 
 
 def peptide_sizes():
-    """Sizes of the mean (151), deviation (84), least (8) and most (444) nodes of the published training graphs."""
+    """Draw sizes with the mean (151), deviation (84), minimum (8) and maximum (444) of the published training data."""
     drawn = np.random.default_rng(0).gamma((151 / 84) ** 2, 84**2 / 151, 10_873)
     return torch.from_numpy(np.clip(drawn.round(), 8, 444).astype(np.int64))
 
 
 def shapes_of(sizes, batch_size):
-    """Shapes `(B, N)` of padded batches in ten epochs: of the graphs as they are, and on a device without numbers."""
+    """Return shapes `(B, N)` of padded batches in ten epochs: those of the graphs, and those on the meta device."""
     sampler, exact, padded = SizeBucketSampler(sizes, batch_size, shuffle=True), set(), {}
     for epoch in range(10):
         sampler.set_epoch(epoch)

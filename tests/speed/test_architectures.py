@@ -1,4 +1,4 @@
-"""The plain forms of models that ours are timed against compute the same."""
+"""The plain models that ours are timed against compute the same."""
 
 import importlib
 import subprocess

@@ -1,4 +1,4 @@
-"""Loaders of other projects hand out the graphs that they were given, and missing ones are told."""
+"""Loaders of other projects return the graphs that they were given, and missing packages are reported."""
 
 from __future__ import annotations
 

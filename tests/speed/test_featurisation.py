@@ -1,4 +1,4 @@
-"""The processes that speed/featurisation.py asks in turns."""
+"""The processes that speed/featurisation.py queries in turns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The three GPS networks of speed/gps_throughput.py are one."""
+"""The three GPS networks of speed/gps_throughput.py are equivalent."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def kind(script):
 
 
 def copied(published, ours):
-    """Our model with the weights of a stack of GraphGPS's layers."""
+    """Copy the weights of a stack of GraphGPS's layers into our model."""
     pairs = [
         (ours.architecture.node_encoder, published.node),
         (ours.architecture.edge_encoder, published.edge),
@@ -55,7 +55,7 @@ def test_the_published_layer_is_ours(script, kind):
 
 
 def test_the_published_layer_is_that_of_pyg(script, kind):
-    """Parameters stand in the order of attributes, which differs."""
+    """Parameters are listed in the order of attributes, which differs, so parts are copied by name."""
     published, pyg = script.PublishedLayer(16, 4).eval(), script.BaselineGPS(kind).layers[0].eval()
     pairs = [
         (pyg.conv, published.local),

@@ -1,4 +1,4 @@
-"""Formulas in docstrings, the exponents that they allow, and those that speed/growth.py finds."""
+"""Formulas in docstrings, the exponents that they allow, and the exponents that speed/growth.py measures."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_every_architecture_says_what_it_costs(growth: ModuleType, name: str) ->
 
 
 def test_a_square_is_found_and_is_faster_than_a_line(growth: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Steps of n^2 seconds and n bytes on a clock of our own, between docstrings that allow it and that do not."""
+    """On a simulated clock, steps take n^2 seconds and n bytes; one docstring allows this, the other does not."""
     now = [0.0]
 
     class Clock:
@@ -120,7 +120,7 @@ def test_a_square_is_found_and_is_faster_than_a_line(growth: ModuleType, monkeyp
     for formula in ("N^2", "N"):
         kind = type("Square", (), {"__doc__": f"Time and memory: `{formula}`, `N`."})
         found[formula] = growth.curve_of(kind, "N", rounds=2, seconds=1000.0, count=3)
-    ended = "a step of 64^2 seconds ends the doubling, but for what seems too fast"
+    ended = "a step of 64^2 seconds ends the doubling, unless growth seems too fast"
     assert [curve.sizes for curve in found.values()] == [[16, 32, 64], [32, 64, 128]], ended
     assert [curve.exponents for curve in found.values()] == [(2.0, 1.0)] * 2
     assert [curve.is_ok for curve in found.values()] == [True, False]
@@ -152,11 +152,11 @@ def test_memory_of_a_step_is_its_largest_sum(growth: ModuleType) -> None:
 def test_a_model_is_measured_from_the_command_line(
     growth: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(growth, "keep_memory", lambda: False)  # this process goes on with other tests
+    monkeypatch.setattr(growth, "keep_memory", lambda: False)  # this process runs other tests later
     path = tmp_path / "growth.json"
     command = "growth --architectures GCN --quantities nodes heads --rounds 1 --seconds 0 --sizes 2 --json"
     monkeypatch.setattr(sys, "argv", [*command.split(), str(path)])
-    monkeypatch.setattr(growth, "TOLERANCE", 10.0)  # one step of such sizes times nothing
+    monkeypatch.setattr(growth, "TOLERANCE", 10.0)  # one step of such sizes is too short to time
     growth.main()
     (row,) = json.loads(path.read_text())["rows"]  # GCN has no heads
     assert (row["architecture"], row["quantity"], row["sizes"]) == ("GCN", "nodes", [16, 32])

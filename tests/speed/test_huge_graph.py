@@ -1,4 +1,4 @@
-"""The graph that speed/huge_graph.py writes, and the batches that both contenders load of it."""
+"""The graph that speed/huge_graph.py writes, and the batches that both contenders load from it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What scripts import of the project is there: scripts run by hand, and would say so only then."""
+"""What scripts import from the project exists; they run by hand, so nothing else would notice."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SCRIPTS = sorted(
 
 
 def imported(file: Path) -> set[tuple[str, str]]:
-    """`(module, name)` of every `from module import name` that is ours, inside functions too."""
+    """Return `(module, name)` of every `from module import name` that is ours, also inside functions."""
     return {
         (node.module, alias.name)
         for node in ast.walk(ast.parse(file.read_bytes()))
@@ -28,7 +28,7 @@ def imported(file: Path) -> set[tuple[str, str]]:
 
 
 def is_there(module: str, name: str) -> bool:
-    """Whether a module has the name, or is a package with a module of that name."""
+    """Return whether a module has the name, or is a package with a module of that name."""
     package = importlib.import_module(module)
     return hasattr(package, name) or (hasattr(package, "__path__") and find_spec(f"{module}.{name}") is not None)
 

@@ -1,4 +1,4 @@
-"""The generated graph, and that both contenders of speed/large_graph.py are one network."""
+"""The generated graph, and that both contenders of speed/large_graph.py compute the same."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Launches of a GPS layer: half of what an audit counted, where kernels are asked for."""
+"""A GPS layer launches at most half of what an earlier audit counted, if kernels are requested."""
 
 import importlib
 from functools import partial
@@ -8,7 +8,7 @@ import pytest
 import torch
 
 SPEED = Path(__file__).parents[2] / "speed"
-#: Way to compute a layer with GINE -> launches, forward and backward and in the optimizer. Only ever lowered.
+#: Way to compute a layer with GINE -> most launches, forward, backward and optimizer. Only ever lowered.
 MOST = {
     "plain torch": 65,
     "trainer.deterministic: true": 57,

@@ -1,4 +1,4 @@
-"""The table of steps and their products: every model is in it, and the memory that a step needs."""
+"""The table of steps and their products has every model, and the memory that a step needs."""
 
 import importlib
 import subprocess
@@ -20,16 +20,16 @@ def limit(monkeypatch):
 
 @pytest.mark.slow
 def test_every_model_of_the_table_is_measured(limit):
-    """Two rounds of all configurations, as `make speed` does with more of them."""
+    """Run two rounds of all configurations; `make speed` runs more."""
     command = [sys.executable, SPEED / "limit.py", "--rounds", "2", "--batch-size", "4"]
     lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
     measured = {line.split()[0]: line.split() for line in lines if line.split()[0] in limit.CONFIGURATIONS}
     assert measured.keys() == set(limit.CONFIGURATIONS)
-    assert all(float(cells[5]) > 1 for cells in measured.values()), "a step is its products and more"
+    assert all(float(cells[5]) > 1 for cells in measured.values()), "a step takes longer than its products"
 
 
 def test_memory_that_a_step_needs_is_what_autograd_keeps(limit):
-    """Rows before and after the map, and its parameters three times; the gradient of the result comes on top."""
+    """Rows before and after the map, and its parameters three times; the gradient of the result adds to the peak."""
     layer, x = torch.nn.Linear(64, 32), torch.randn(1000, 64)
 
     def step():

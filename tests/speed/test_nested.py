@@ -1,4 +1,4 @@
-"""Our encoder and torch's compute the same over graphs of different sizes, each by the way that its row names."""
+"""Our encoder and torch's compute the same on graphs of different sizes, each on the path that its row names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the memory of a long prediction is measured on, and the figures that come of it."""
+"""The inputs on which the memory of a long prediction is measured, and the resulting figures."""
 
 import importlib
 import json
@@ -62,7 +62,7 @@ def test_a_command_that_fails_ends_the_script_with_its_words(script):
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "rows"), [("molecules", 3000), ("graphs", 3000), ("graph-tables", 12_000)])
 def test_a_row_leaves_nothing_behind(script, kind, rows):
-    """Its columns alone, as text in a table, would be 250 bytes; its graph is more than 1,000."""
+    """Its columns as text in a table would be 250 bytes; its graph is more than 1,000."""
     command = [sys.executable, SPEED / "predict_memory.py", "--kind", kind, "--rounds", "1", "--rows", str(rows)]
     said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     (found,) = re.findall(rf"^(-?\d+) bytes per row from {4 * rows:,} to {16 * rows:,} rows$", said, re.MULTILINE)

@@ -1,4 +1,4 @@
-"""What speed/predict_parts.py prints of an input of several parts."""
+"""What speed/predict_parts.py prints for an input of several parts."""
 
 import re
 import subprocess
@@ -12,7 +12,7 @@ SPEED = Path(__file__).parents[2] / "speed"
 
 @pytest.mark.slow
 def test_a_longer_input_takes_the_memory_of_its_parts():
-    """Ten times the rows, two parts in place of one: what remains is less than the text of the input."""
+    """Ten times the rows, two parts instead of one: memory grows by less than the text of the input."""
     command = [sys.executable, SPEED / "predict_parts.py", "--most", "100000"]
     said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     (growth,) = re.findall(r"^ +100,000 .* (-?[0-9.]+) +[0-9.]+$", said, re.MULTILINE)

@@ -1,4 +1,4 @@
-"""What speed/prepare_parts.py prints of a file of two parts."""
+"""What speed/prepare_parts.py prints for a file of two parts."""
 
 import subprocess
 import sys

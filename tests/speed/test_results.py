@@ -1,4 +1,4 @@
-"""What the pages say of speed is what `speed/results/` holds."""
+"""What the pages say about speed agrees with `speed/results/`."""
 
 import json
 import re
@@ -16,7 +16,7 @@ ROWS = {
 PAGE = (ROOT / "plugins" / "sfi-former" / "README.md").read_text()
 GPS_PAGE = (ROOT / "plugins" / "baselines" / "README.md").read_text()
 SFT_PAGE = (ROOT / "plugins" / "sft" / "README.md").read_text()
-#: Header of a column -> comparison, what is shown of it, and its factor.
+#: Header of a column -> contender, baseline, key and factor of its values.
 COLUMNS = {
     "softmax": ("fused flow", "softmax", "other", 1e3),
     "SDPA": ("fused flow", "SDPA", "other", 1e3),
@@ -30,7 +30,7 @@ COLUMNS = {
 
 
 def rounds_to(said, value):
-    """Whether `said` (a word such as `1,135 ms`) is `value` rounded to as many places as it has."""
+    """Return whether `said` (such as `1,135 ms`) is `value` rounded to as many places as it has."""
     number = said.removesuffix(" ms").replace(",", "")
     return float(number) == pytest.approx(value, abs=0.501 * 10.0 ** -len(number.partition(".")[2]))
 

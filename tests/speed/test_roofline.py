@@ -1,4 +1,4 @@
-"""What operations are said to compute and to move, against counts by hand; and that shares are shares."""
+"""Recorded computation and traffic of operations, compared with counts by hand; shares are below 100%."""
 
 import importlib
 import subprocess
@@ -59,7 +59,7 @@ def test_a_sparse_product_counts_its_entries(roofline):
 
 
 def test_fused_attention_counts_its_products(roofline):
-    """Two forward; backward the scores anew, and a product for each of P, V, Q and K."""
+    """Two products forward; backward the recomputed scores, and a product for each of P, V, Q and K."""
     query = torch.randn(1, 2, 6, 4, requires_grad=True)
     found = recorded(
         roofline, lambda: torch.nn.functional.scaled_dot_product_attention(query, query, query).sum().backward()

@@ -1,4 +1,4 @@
-"""What the processes of `speed/scaling.py` do when they are told to train."""
+"""The batches that the processes of `speed/scaling.py` train on."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def scaling(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 class Orders:
-    """A pipe of which somebody asks for so many rounds."""
+    """A pipe that asks for the given number of rounds."""
 
     def __init__(self, rounds: int) -> None:
         self.asked, self.done = [True] * rounds + [False], 0

@@ -1,4 +1,4 @@
-"""The timing scripts' shared pieces: turns, ratios, the table of all scripts, and what got slower."""
+"""Shared parts of the timing scripts: turns, ratios, the table of all scripts, and what got slower."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_contenders_take_turns_after_a_warm_up(timing: ModuleType) -> None:
 
 
 def test_ratios_pair_the_rounds(timing: ModuleType) -> None:
-    # A moment in which the machine was three times as slow hits both of a round, and leaves the ratio alone.
+    # If the machine is three times slower for a moment, both times of the round grow and the ratio stays.
     assert timing.ratio([1.0, 3.0, 1.0], [2.0, 6.0, 2.0]) == 0.5
     seconds = {"ours": [1.0, 3.0, 1.0], "theirs": [2.0, 6.0, 2.0]}
     assert timing.note("case", "ours", "theirs", seconds) == 0.5

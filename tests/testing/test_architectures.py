@@ -1,4 +1,4 @@
-"""The contract passes a sound model and catches every fault it is there for."""
+"""The contract passes a sound model and catches every fault that it checks for."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class Fussy(Sound):
 
 
 class Forgetful(Sound):
-    """Keeps something that its state does not hold."""
+    """Keeps a value outside its state dict."""
 
     def __init__(self, spec, hidden_dim: int = 8) -> None:
         super().__init__(spec, hidden_dim)
@@ -109,7 +109,7 @@ def test_sound_model_passes_every_check():
     skipped = {"test_cuda_agrees_with_cpu"} if not torch.cuda.is_available() else set()
     skipped |= {"test_batches_of_the_loader_give_the_same"}  # of models that precompute
     skipped |= {"test_node_steps_give_what_forward_gives"}  # of models with steps
-    # Counted for classes in a file alone, see `test_budget.py`.
+    # Counted only for classes in a file, see `test_budget.py`.
     skipped |= {"test_a_step_stays_within_its_budget", "test_a_step_runs_on_an_apple_gpu"}
     assert set(passed) == {name for name in dir(ArchitectureContract) if name.startswith("test_")} - skipped
 
@@ -146,7 +146,7 @@ def test_flaw_is_caught(flaw, check, message):
 
 def test_an_overflow_in_half_precision_is_caught():
     contract = _contract(Sound, flaw="overflows in half precision")
-    contract.spec = tiny_spec("node-classification")  # whose loss reads the nodes
+    contract.spec = tiny_spec("node-classification")  # its loss reads the nodes
     contract.test_trains_in_bf16_mixed()
     with pytest.raises(AssertionError, match="not finite"):
         contract.test_trains_in_16_mixed()

@@ -1,4 +1,4 @@
-"""The benchmarks' contract catches data that differ from their specification."""
+"""The benchmark contract catches data that differ from their specification."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A step's budget counts what a card would wait for and launch."""
+"""A step's budget counts the waits and launches of a CUDA device."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ _TABLE = "packaged/ATen/native/native_functions.yaml"
 
 
 class Linear(Architecture):
-    """One linear map of a column of ones, and what a test adds."""
+    """One linear map of a column of ones, followed by an operation of the test."""
 
     def __init__(self, spec, extra=lambda x: x):
         super().__init__(spec, dim=4)
@@ -80,7 +80,7 @@ def test_views_cost_nothing():
 def test_a_number_that_is_read_is_a_wait():
     waits, _ = work(Reading)
     assert sum(waits.values()) == 1
-    assert "test_budget.py" in next(iter(waits)), "with the line that reads it"
+    assert "test_budget.py" in next(iter(waits)), "names the line that reads it"
 
 
 def test_a_tensor_left_on_the_processor_is_an_error():
@@ -96,12 +96,12 @@ def test_what_apple_gpus_lack_fails_there_alone(contract, lacks):
 
 
 def test_operations_that_apple_gpus_lack_are_those_of_pytorch():
-    """PyTorch's table says which device has a kernel for what; `torchgen` comes with it."""
+    """PyTorch's table says which devices have a kernel for an operation; `torchgen` contains it."""
     table = yaml.load((Path(torchgen.__file__).parent / _TABLE).read_text(), Loader=yaml.CSafeLoader)
     kernels = {}
     for operation in table:
         name = operation["func"].partition("(")[0].partition(".")[0]
-        if "structured_delegate" not in operation:  # else its kernels are those of another
+        if "structured_delegate" not in operation:  # otherwise another operation has its kernels
             devices = ", ".join(operation.get("dispatch", {"CompositeImplicitAutograd": ""}))
             kernels.setdefault(name, set()).update(devices.split(", "))
     for name in NOT_ON_APPLE:

@@ -1,4 +1,4 @@
-"""Attention of the pretended card: numbers of the formula, launches of the kernel."""
+"""Attention on the pretended device: values of the formula, launches of the kernel."""
 
 import json
 
@@ -12,7 +12,7 @@ pytestmark = pytest.mark.fresh_process
 
 
 def launches_of(dtype=torch.float32, width=8, bias_shape=None, **options):
-    """Launches forward and backward; results and gradients on the card are those of the formula in float64."""
+    """Return launches forward and backward; compare results and gradients with the formula in float64."""
     draw = torch.Generator().manual_seed(0)
     given = [torch.randn(2, 3, 6, width, generator=draw).to(dtype) for _ in range(3)]
     given += [] if bias_shape is None else [torch.randn(bias_shape, generator=draw).to(dtype)]

@@ -1,4 +1,4 @@
-"""Operations that count as kernels compute what their plain forms compute."""
+"""Operations that count as kernels compute the same as their plain forms."""
 
 import pytest
 import torch

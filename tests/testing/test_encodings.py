@@ -1,4 +1,4 @@
-"""The encodings' contract catches every fault it is there for."""
+"""The encoding contract catches every fault that it checks for."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from graphbench.testing import EncodingContract, PositionalEncoderContract
 
 
 class Flawed(Encoding):
-    """In-degrees, and one row per graph on an axis of its own that points at a node; with a flaw by name."""
+    """In-degrees, and one row per graph on its own axis that points at a node; with a flaw by name."""
 
     def __init__(self, flaw: str = "") -> None:
         self.flaw = flaw

@@ -1,4 +1,4 @@
-"""Memory of steps by hand, and shapes that depend on numbers."""
+"""Memory of steps compared with hand counts, and shapes that depend on values."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NODES, DIM = 60, 8
 
 
 class Chain(Architecture):
-    """`exp` after `exp`: each keeps its result, `[NODES, DIM]`, for the backward pass."""
+    """Applies `exp` repeatedly: each keeps its result, `[NODES, DIM]`, for the backward pass."""
 
     def __init__(self, spec, depth: int = 5):
         super().__init__(spec, DIM)
@@ -51,8 +51,8 @@ def test_each_layer_keeps_its_result(numbers):
 
 def test_adam_has_two_numbers_and_a_gradient_for_each_weight():
     parts = kept(3)
-    assert 0 < parts["gradients"] <= 4 * parts["weights"]  # some may come after the peak
-    assert 0 <= parts["optimizer state"] - 2 * 4 * parts["weights"] < 100  # numbers of steps
+    assert 0 < parts["gradients"] <= 4 * parts["weights"]  # some may be allocated after the peak
+    assert 0 <= parts["optimizer state"] - 2 * 4 * parts["weights"] < 100  # the step counts
 
 
 def test_fused_attention_keeps_no_weights():

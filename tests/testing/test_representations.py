@@ -1,4 +1,4 @@
-"""Traces that diagnostics could not read are refused, with the layer and what is wrong."""
+"""Traces that diagnostics could not read are refused; the error names the layer and the fault."""
 
 from __future__ import annotations
 

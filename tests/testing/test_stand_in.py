@@ -1,4 +1,4 @@
-"""Random graphs in the place of data that are not here."""
+"""Random graphs in place of data that are not on this machine."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from graphbench.testing.stand_in import StandIn
 
 
 def absent():
-    """Benchmarks of published tables that would have to be downloaded, each with the options of its recipes."""
+    """Return benchmarks of published tables that need a download, each with the options of its recipes."""
     found = {}
     for table in tables().values():
         for cell in table.cells:
@@ -24,7 +24,7 @@ def absent():
 
 @pytest.mark.parametrize(("name", "options"), absent().items())
 def test_graphs_have_features_and_targets_of_the_specification(tmp_path, name, options):
-    """What is stored has been held against the specification by the check of every benchmark."""
+    """The check of every benchmark has already compared the stored data with the specification."""
     own = {key: value for key, value in options.items() if key != "batch_size"}
     data = StandIn(name, own, root=str(tmp_path), batch_size=4)
     data.prepare_data()

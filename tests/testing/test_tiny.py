@@ -1,4 +1,4 @@
-"""Tiny data fit every specification, and renumbering nodes is what it says."""
+"""Tiny data fit every specification, and renumbering nodes or relisting edges keeps the graphs."""
 
 from __future__ import annotations
 

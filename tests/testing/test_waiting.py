@@ -11,7 +11,7 @@ GRAPH = Data(x=torch.randn(3, 2), edge_index=torch.tensor([[0, 1], [1, 0]]))
 
 
 def in_a_fork(action):
-    """The traceback of a process of its own; "" where all went well."""
+    """Return the traceback of a forked process; "" if it succeeds."""
     return in_fork(lambda: action() or "")
 
 
@@ -25,7 +25,7 @@ class Model(nn.Module):
 
 
 def run(step):
-    """The model after the check."""
+    """Return the model after the check."""
     model = Model(step)
     check_reads_nothing(model, Batch.from_data_list([GRAPH, GRAPH]), lambda made: made.node.sum())
     return model
@@ -40,7 +40,7 @@ def run(step):
     ],
 )
 def test_shapes_may_be_read(step):
-    assert run(step).map.weight.grad.is_meta, "the gradient was computed without a number"
+    assert run(step).map.weight.grad.is_meta, "the gradient is computed without values"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Options from Python: what of them is refused, and what is left to the constructor."""
+"""Options passed in Python: which are refused, and which are left to the constructor."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_options_of_bases_are_options():
         {},
         {"rate": 1, "width": np.int64(3), "flag": np.True_, "mode": None},
         {"rate": np.float32(0.1), "mode": "max", "sizes": [1]},
-        {"sizes": 3.5},  # more than a plain type: the constructor knows
+        {"sizes": 3.5},  # not a plain type: left to the constructor
         {"place": Path("here")},
     ],
 )

@@ -1,4 +1,4 @@
-"""Whole trainings on two and three processes against one: every task, parts of one graph, and shards."""
+"""Whole trainings on two and three processes compared with one: every task, parts of one graph, and shards."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def assert_close(found, wanted):
 
 @pytest.mark.parametrize("task", TASKS)
 def test_every_task_trains_and_scores_as_one_process_does(tmp_path, task):
-    """With all metrics that a task knows, and shares of unequal size: 9 and 11 graphs for two and three processes."""
+    """Use all metrics of a task and unequal shares: 9 and 11 graphs on two and three processes."""
     spec = tiny_spec(task)
     metrics = list(build_task(spec, 8, HeadConfig()).named_metrics())
 
@@ -110,7 +110,7 @@ def trained_on_parts(folder, devices, batch_size, **options):
     ids=["neighbors", "random", "clusters"],
 )
 def test_a_step_on_parts_of_one_graph_is_that_of_one_process_on_the_same_parts(tmp_path, options, batch_size, devices):
-    """By hand: the loss of all nodes that the parts of a step ask for, each part by itself."""
+    """Compare with one loss over the nodes that all parts of a step ask for, each part passed by itself."""
     if options["sampler"] == "clusters":
         pytest.importorskip("pymetis")
     module, data = part_by_part(tmp_path, batch_size, **options)
@@ -152,7 +152,7 @@ def test_nodes_with_all_their_neighbours_train_as_on_one_process(tmp_path):
 
 
 def shards(folder, strategy, devices, epochs, checkpoint=None):
-    """Train, then score the same module, then use it by itself; scores, the weights and the last checkpoint."""
+    """Train, score and then call the same module; return its scores and weights and save the last checkpoint."""
     spec = tiny_spec("graph-regression")
     gps = registry.load("architectures", "GPS")
     options = {"hidden_dim": 8, "num_layers": 2, "num_heads": 2, "norm": "layer", "dropout": 0.0}
@@ -182,7 +182,7 @@ def of_shards(policy):
 
 @pytest.mark.parametrize("policy", [None, ModuleWrapPolicy({GPSLayer, nn.Linear})], ids=["whole", "parts"])
 def test_shards_train_score_and_go_on_as_one_process(tmp_path, policy):
-    """On another number of processes, too, and without shards; a module is whole again behind each loop."""
+    """Resume also on other numbers of processes and without shards; after each loop the module is whole again."""
     one = shards(tmp_path / "one", "auto", 1, 2)
     for found in on_two(tmp_path / "p", lambda rank: shards(tmp_path / "two", of_shards(policy), 2, 2)):
         assert_close(found, one)

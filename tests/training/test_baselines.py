@@ -1,4 +1,4 @@
-"""Baselines, scored by the metrics of the model that stands beside them."""
+"""Baselines are scored by the metrics of the model that they are compared with."""
 
 import dataclasses
 from types import SimpleNamespace
@@ -42,7 +42,7 @@ def test_classes():
     scores = baselines_of(BenchmarkModule(spec, Rows), data, ("val", "test"))["majority class"]
     assert scores["val"]["val/accuracy"] == 0.5
     assert scores["val"]["val/AUROC"] == 0.5
-    assert scores["test"] == {"test/accuracy": 1.0}  # the others are undefined there
+    assert scores["test"] == {"test/accuracy": 1.0}  # the others are undefined on one class
     assert (scores["seconds"], scores["note"]) == (2.5, "half of it")
 
 

@@ -147,7 +147,7 @@ def test_a_module_refuses_data_without_the_encodings_of_its_model(tmp_path):
 
 
 class Unready(Tiny):
-    """Sets a part before nn.Module is ready for it."""
+    """Sets a part before `nn.Module.__init__` has run."""
 
     def __init__(self, spec):
         self.body = nn.Linear(8, 8)
@@ -155,7 +155,7 @@ class Unready(Tiny):
 
 
 class Listed(Tiny):
-    """Its layers and scales are its own, where they are registered."""
+    """Holds a part in a list, tuple or dict; `owned` registers it as well."""
 
     def __init__(self, spec, kind=list, owned=False, frozen=False):
         super().__init__(spec)
@@ -166,7 +166,7 @@ class Listed(Tiny):
 
 
 class Lazy(Tiny):
-    """Has a size that only a batch tells."""
+    """Has a size that only a batch determines."""
 
     def __init__(self, spec):
         super().__init__(spec)

@@ -1,4 +1,4 @@
-"""Two processes take the steps of one, with every task, and train every registered architecture."""
+"""Two processes take the same steps as one, with every task, and train every registered architecture."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SIZES = (3, 9, 5, 4, 12, 6)
 
 
 class Mixing(Architecture):
-    """Nodes see the mean of their graph; batches leave no trace in it."""
+    """Adds the mean of its graph to each node; other graphs of the batch have no effect."""
 
     def __init__(self, spec, hidden_dim=8):
         super().__init__(spec, hidden_dim)
@@ -42,7 +42,7 @@ class Mixing(Architecture):
 
 
 def with_gaps(table):
-    """Most labels unknown, and none known in the graphs that the second process gets."""
+    """Hide about half of the labels, and all of those in the graphs of the second process."""
     y = table.columns["y"]
     y[torch.rand(y.shape, generator=torch.Generator().manual_seed(1)) < 0.3] = torch.nan
     y[4:] = torch.nan
@@ -50,13 +50,13 @@ def with_gaps(table):
 
 
 def with_weights(table):
-    """Every row of `y` has a weight, some of them 0."""
+    """Give every row of `y` a weight; some are 0."""
     rows = len(table.columns["y"])
     weights = torch.arange(rows, dtype=torch.float32).remainder(4) / 2
     return table.with_columns({"weight": weights}, {"weight": table.layout["y"]})
 
 
-#: Options of the module in some cases.
+#: Module options of the cases that set any.
 OPTIONS = {
     "weighted classes": {"class_weights": [1.0, 5.0, 0.5]},
     "balanced nodes": {"class_weights": "balanced"},
@@ -81,7 +81,7 @@ CASES = {
 
 
 def case(name):
-    """A module in float64 and the graphs that it is trained on."""
+    """Return a module in float64 and the graphs that it is trained on."""
     spec, change = CASES[name]
     torch.manual_seed(3)
     module = BenchmarkModule(spec, Mixing, **OPTIONS.get(name, {})).double()
@@ -96,7 +96,7 @@ def cut(table, rows):
 
 
 class Step(nn.Module):
-    """The training step as the forward pass that DDP wraps; keeps what is logged."""
+    """Wraps the training step as a forward pass for DDP and keeps the logged values."""
 
     def __init__(self, module):
         super().__init__()
@@ -112,16 +112,16 @@ def gradients(module):
 
 
 def one_step(module, batch, wrap=lambda step: step):
-    """Gradients of a training step, the loss that is logged for it, and that of an epoch of it."""
+    """Return the gradients of a training step, its logged loss and the loss of an epoch of this step."""
     step = Step(module)
-    wrapped = wrap(step)  # whose hooks go with it
+    wrapped = wrap(step)  # keep a reference: DDP's hooks vanish with it
     wrapped(batch).backward()
     return gradients(module), step.logged["train/loss_step"], float(module.train_scores.finish()["train/loss"])
 
 
 @pytest.fixture(scope="module")
 def two_processes(tmp_path_factory):
-    """Each case on two processes that share the graphs unevenly."""
+    """Run each case on two processes that share the graphs unevenly."""
 
     def work(rank):
         distributed.init_process_group("gloo", rank=rank, world_size=2)
@@ -165,7 +165,7 @@ def test_the_loss_of_a_split_does_not_depend_on_its_batches(name):
 
 
 def test_the_loss_of_a_long_split_is_summed_exactly_and_that_of_an_empty_one_is_no_number():
-    """Plain float32 sums of so many equal batches are off in the fifth digit."""
+    """Plain float32 sums of this many equal batches are wrong in the fifth digit."""
     loss = SplitLoss(case("squares")[0].task)
     assert math.isnan(loss.compute())
     loss.reset()
@@ -181,15 +181,15 @@ def test_the_loss_of_a_long_split_is_summed_exactly_and_that_of_an_empty_one_is_
 
 
 def of_ddp(fit):
-    """Weights, and whether DDP looked for idle parameters."""
+    """Return the weights and whether DDP looked for unused parameters."""
     after = {key: value.detach() for key, value in fit.lightning_module.named_parameters()}
     return {"looked": fit.strategy._ddp_kwargs["find_unused_parameters"], "weights": after}
 
 
 def trained(tmp_path, name, options, found=of_ddp, **trainer):
-    """Losses of two steps on two processes, and what `found` says of the trainer after them."""
+    """Train two steps on two processes; return the losses and what `found` reads from the trainer."""
     spec, make = made(name, options)
-    # Tables are made before the fork: one process is enough to encode them
+    # Build the tables before the fork: one process is enough to encode them
     torch.manual_seed(0)
     module = BenchmarkModule(spec, make)
     data = TinyData(spec, root=str(tmp_path / "data"), batch_size=2, seed=0)
@@ -237,7 +237,7 @@ def test_two_processes_train_models_with_and_without_idle_parameters(tmp_path, n
 
 
 def test_every_option_of_ddp_in_a_configuration_leaves_the_search_for_idle_parameters(tmp_path):
-    """jsonargparse writes the defaults of DDP beside what `trainer/ddp` gives; gradients in buckets change no bit."""
+    """jsonargparse adds DDP's defaults to the options of `trainer/ddp`; bucket views do not change a bit."""
     plain = trained(tmp_path / "plain", "GatedGCN", SMALL)
     strategy = DDPStrategy(gradient_as_bucket_view=True, find_unused_parameters=False, broadcast_buffers=None)
     results = trained(tmp_path / "buckets", "GatedGCN", SMALL, strategy=strategy)
@@ -258,7 +258,7 @@ def test_two_processes_train_every_architecture(tmp_path, name, options):
 
 
 def sharded(tmp_path, name, options):
-    """Losses, and weights of every parameter, after two steps of FSDP; numbers of parameters here and in the whole."""
+    """Return losses, all weights and the numbers of parameters here and in the whole after two FSDP steps."""
 
     class Count(pl.Callback):
         def on_train_end(self, trainer, pl_module):
@@ -279,7 +279,7 @@ EVERY = [pytest.param(name, {}, marks=pytest.mark.slow) for name in sorted(regis
 
 @pytest.mark.parametrize(("name", "options"), [("GIN", SMALL), *EVERY])
 def test_fsdp_takes_the_steps_of_ddp_and_scores_the_same_model(tmp_path, name, options):
-    """Batch norms and idle parameters included; AdamW shrinks idle ones here, which lie in a shard with others."""
+    """Includes batch norms and idle parameters. AdamW decays idle ones under FSDP, where they share a shard."""
     one, two = trained(tmp_path / "ddp", name, options)[0], sharded(tmp_path / "fsdp", name, options)
     assert two[0]["here"] + two[1]["here"] == two[0]["whole"]
     for rank in two:
@@ -325,7 +325,7 @@ def test_looking_for_idle_parameters_leaves_no_trace():
 
 
 def scores_of(name, shares):
-    """Every score of a task on batches of these graphs, of which those from number 8 on have no label."""
+    """Return every score of a task on batches of these graphs; graphs from number 8 on have no label."""
     spec = tiny_spec(name)
     spec = dataclasses.replace(spec, num_classes=2) if name == "graph-classification" else spec
     torch.manual_seed(0)
@@ -342,7 +342,7 @@ def scores_of(name, shares):
 
 
 def test_scores_are_those_of_one_process_where_another_has_no_row_to_score(tmp_path):
-    """Rows that metrics keep have types and shapes that a process without rows does not know by itself."""
+    """A process without rows does not know the types and shapes of the rows that metrics keep."""
     labelled = [[0, 1, 2], [3], [4, 5, 6, 7]]
     others = {name: [[]] if name in ("link-ranking", "map-recovery") else [[], [[8, 9], [10, 11]]] for name in TASKS}
 

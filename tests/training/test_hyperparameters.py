@@ -1,4 +1,4 @@
-"""A checkpoint says how its module was made, in plain values, and the module is made of it again."""
+"""A checkpoint stores in plain values how its module was made, and loading rebuilds it from them."""
 
 import dataclasses
 import json

@@ -1,4 +1,4 @@
-"""Private names of Lightning and jsonargparse: one file uses them, and the installed releases have them."""
+"""Private names of Lightning and jsonargparse: only one file uses them, and the installed releases have them."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from graphbench.training.lightning_internals import (
 
 CORE = Path(graphbench.__file__).parent
 LIBRARIES = ("pytorch_lightning", "lightning_fabric", "jsonargparse")
-#: Names that objects of PyG, torch and torchmetrics have as well, which are the ones used.
+#: Names that PyG, torch and torchmetrics define as well; the core uses theirs.
 OTHERS = {"_store", "_mapping", "_modules", "_defaults"}
 
 
 def private_names(path: Path) -> tuple[set[str], set[str], set[str]]:
-    """Private names that a file reads of `self`, that it uses of other objects, and that it defines."""
+    """Return the private names that a file reads from `self`, uses on other objects, and defines."""
     of_self, of_others, defined = set(), set(), set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(LIBRARIES):
@@ -61,7 +61,7 @@ def test_one_file_alone_uses_private_names():
 
 
 class Handling:
-    """Handles no signal, and stops after the first batch."""
+    """Handles no signal; records whether it is registered."""
 
     registered = False
     received_sigterm = False
@@ -74,7 +74,7 @@ class Handling:
 
 
 class Look(pl.Callback):
-    """Reads what there is in the middle of a training."""
+    """Reads the trainer's state at the end of an epoch."""
 
     def on_train_epoch_end(self, trainer, pl_module):
         self.registered, self.metrics = trainer._signal_connector.registered, dict(epoch_metrics(trainer))

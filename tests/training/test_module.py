@@ -1,4 +1,4 @@
-"""BenchmarkModule put together in Python: what each option does to weights, features and optimizer."""
+"""BenchmarkModule built in Python: the effect of each option on weights, features and optimizer."""
 
 import contextlib
 from dataclasses import replace
@@ -108,7 +108,7 @@ def test_weights_start_from_a_checkpoint(spec, tmp_path):
 
 
 class Precision(pl.Callback):
-    """Notes what matrix products on cards are computed in."""
+    """Records the precision of matrix products on CUDA devices."""
 
     def __init__(self):
         self.noted = []
@@ -121,7 +121,7 @@ class Precision(pl.Callback):
 
 @pytest.mark.parametrize(("given", "expected"), [("high", "tf32"), ("highest", "ieee"), (None, "tf32")])
 def test_products_have_the_precision_asked_for_while_a_trainer_works(spec, tmp_path, given, expected):
-    """Beside torch's newer names; without the option a program's own setting stays. Lightning reads it by the older."""
+    """Checked under torch's newer and older names. Without the option the program's own setting stays."""
     module, callback = BenchmarkModule(spec, Tiny, matmul_precision=given), Precision()
     loader = DataLoader([tiny_table(spec).batch([0, 1, 2])], batch_size=None)
     torch.set_float32_matmul_precision("medium" if given else "high")
@@ -142,7 +142,7 @@ BY_EPOCHS = Schedule("linear", "epoch")
 
 
 class Watch(pl.Callback):
-    """Rates at the beginning of each epoch, and the steps after which validation ran."""
+    """Records the rate at the start of each epoch and the steps after which validation ran."""
 
     def __init__(self):
         self.rates, self.validated = [], []
@@ -155,7 +155,7 @@ class Watch(pl.Callback):
 
 
 def watched(spec, limits, schedule=BY_EPOCHS):
-    """Train by a rate that falls evenly from 1 to 0 with the epochs, of three batches each, or another schedule."""
+    """Train for epochs of three batches, by default with a rate that falls linearly from 1 to 0."""
     module = BenchmarkModule(spec, Tiny, optimizer=partial(torch.optim.SGD, lr=1.0), schedule=schedule)
     table = tiny_table(spec, num_graphs=12)
     loader = DataLoader([table.batch(range(start, start + 4)) for start in (0, 4, 8)], batch_size=None)
@@ -171,7 +171,7 @@ def watched(spec, limits, schedule=BY_EPOCHS):
 @pytest.mark.parametrize(
     ("limits", "epochs"),
     [
-        ({"max_epochs": 50, "max_steps": 7}, 3),  # the last cut short
+        ({"max_epochs": 50, "max_steps": 7}, 3),  # the last epoch is cut short
         ({"max_epochs": -1, "max_steps": 9}, 3),
         ({"max_epochs": 2, "max_steps": 100}, 2),
         ({"max_epochs": 50, "max_steps": 5, "accumulate_grad_batches": 2}, 3),
@@ -183,7 +183,7 @@ def test_a_schedule_by_epochs_ends_with_the_run_whichever_limit_ends_it(spec, li
 
 @pytest.mark.parametrize("every", [1, 2, 3])
 def test_patience_of_a_plateau_counts_validations(spec, every):
-    """A score that never improves: the first one is the best, and of patience 1 the third one cuts the rate."""
+    """The score never improves after the first validation; with patience 1 the third one cuts the rate."""
     still = {"gradient_clip_val": 1e-30}
     limits = {"max_epochs": 4 * every, "check_val_every_n_epoch": every} | still
     schedule = Schedule("plateau", patience=1, factor=0.1)
@@ -195,12 +195,12 @@ def test_patience_of_a_plateau_counts_validations(spec, every):
     [
         ({"val_check_interval": 1}, [1.0, 1e-1, 1e-2]),  # three validations in an epoch
         ({"val_check_interval": 1 / 3}, [1.0, 1e-1, 1e-2]),
-        ({"val_check_interval": 2}, [1.0, 1.0, 1.0]),  # one, that after the second batch
+        ({"val_check_interval": 2}, [1.0, 1.0, 1.0]),  # one, after the second batch
         ({"val_check_interval": 2, "check_val_every_n_epoch": None}, [1.0, 1.0, 1e-1]),  # after batches 2, 4 and 6
     ],
 )
 def test_patience_counts_validations_within_epochs(spec, when, rates):
-    """With patience 1 every second validation after the first one cuts the rate."""
+    """With patience 1, every second validation after the first one cuts the rate."""
     limits = {"max_epochs": 3, "gradient_clip_val": 1e-30} | when
     assert watched(spec, limits, Schedule("plateau", patience=1, factor=0.1)).rates == pytest.approx(rates)
 
@@ -228,7 +228,7 @@ def test_they_are_validated_where_min_epochs_asks_for_more_than_max_steps(spec, 
 
 @pytest.mark.parametrize("decay", [0.9, 0.99, 0.7])
 def test_the_average_of_weights_that_rest_is_the_weights(spec, decay):
-    # 2, 7 and 119 are offsets of the tables: whole numbers that an average in floats rounds down
+    # 2, 7 and 119 are offsets into the embedding tables: averaged as floats, they would be rounded down
     spec = replace(spec, node=Features(vocabularies=(2, 5, 112, 4)))
     table = tiny_table(spec, num_graphs=12)
     loader = DataLoader([table.batch(range(start, start + 4)) for start in (0, 4, 8)], batch_size=None)

@@ -1,4 +1,4 @@
-"""Schedules against closed forms, and every parameter in exactly one group."""
+"""Schedules compared with closed forms; every parameter is in exactly one group."""
 
 import math
 from typing import get_args
@@ -56,7 +56,7 @@ def test_drops_end_at_the_floor(name):
 
 
 def test_inverse_sqrt_falls_with_the_root_of_the_step():
-    """At the end of warm-up the rate is reached, and after 100 times its steps a tenth of it."""
+    """The full rate is reached at the end of warm-up, a tenth of it after 100 times as many steps."""
     schedule = Schedule("inverse_sqrt", warmup=50)
     assert [schedule.factor_at(step, 0) for step in (24, 49, 50, 200, 5_000)] == pytest.approx([0.5, 1, 1, 0.5, 0.1])
     without = Schedule("inverse_sqrt")
@@ -104,7 +104,7 @@ def test_constant_needs_no_scheduler_and_plateau_watches_the_metric():
 
 
 def test_plateau_watches_the_loss_when_asked_to():
-    """Also where large metrics are good: a loss that rises cuts the rate, one that falls does not."""
+    """A rising loss cuts the rate and a falling one does not, even if the metric is to be maximized."""
     optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=1.0)
     schedule = Schedule("plateau", factor=0.1, patience=0, watch="loss")
     configured = schedule.configure(optimizer, lambda: 1, lambda: 1, "val/AP", "max")
@@ -135,7 +135,7 @@ VALUES = {
 @pytest.mark.parametrize("option", VALUES)
 @pytest.mark.parametrize("name", get_args(ScheduleName))
 def test_an_option_that_changes_nothing_is_named(name, option, caplog):
-    """Held against what a schedule does: its factors, or for plateau what it is configured with."""
+    """Compare with the schedule's factors, or with the configured values for plateau."""
 
     def course(schedule):
         if name == "plateau":
@@ -156,7 +156,7 @@ def test_a_run_without_length_is_refused(total):
 
 
 def warnings_of(caplog, schedule, steps=1_000, epochs=10):
-    """Text of what a schedule warns of for a run of this length."""
+    """Return the warnings of a schedule for a run of this length."""
     caplog.clear()
     optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=1.0)
     schedule.configure(optimizer, lambda: steps, lambda: epochs, "val/MAE", "min")
@@ -172,7 +172,7 @@ def test_a_run_that_ends_in_its_warmup_is_told(caplog, name, interval, warned):
 
 @pytest.mark.parametrize("interval", ["step", "epoch"])
 def test_drops_that_the_run_does_not_see_are_told(caplog, interval):
-    """Held against the factors of the run: all are 1 where there is a warning, and only there."""
+    """A warning appears exactly if all factors of the run are 1."""
     total = {"step": 1_000, "epoch": 10}[interval]
     for options in ({"step_size": total - 1}, {"step_size": total}, {"milestones": (total - 1, 5_000)},
                     {"milestones": (total,)}):  # fmt: skip
@@ -183,7 +183,7 @@ def test_drops_that_the_run_does_not_see_are_told(caplog, interval):
 
 @pytest.mark.parametrize("name", ["step", "exponential"])
 def test_a_rate_that_is_gone_in_half_of_the_run_is_told(caplog, name):
-    """Epochs that are given as steps: the factor of step 500 of 1,000 is 2 ** -25 by 20, 2 ** -5 by 100."""
+    """A step size meant in epochs: at step 500 of 1,000 the factor is 2 ** -25 for 20 and 2 ** -5 for 100."""
     assert "after 500 of 1000 steps the rate is 3e-08" in warnings_of(caplog, Schedule(name, step_size=20))
     for schedule in (Schedule(name, step_size=100), Schedule(name, step_size=1, floor=0.01),
                      Schedule(name, step_size=20, interval="epoch")):  # fmt: skip

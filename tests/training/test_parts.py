@@ -1,4 +1,4 @@
-"""Freezing and learning rates of parts: which parameters a pattern means, and what training does to them."""
+"""Freezing and learning rates of parts: which parameters a pattern matches, and how training treats them."""
 
 import itertools
 from functools import partial
@@ -31,7 +31,7 @@ SPEC = tiny_spec("graph-regression", "categorical")
 
 
 class Layered(Architecture):
-    """Twelve layers, each with a batch norm, so that `layers.1` and `layers.11` are told apart."""
+    """Twelve layers, each with a batch norm, so that `layers.1` and `layers.11` are distinct."""
 
     def __init__(self, spec, hidden_dim=8, num_layers=12):
         super().__init__(spec, hidden_dim)
@@ -55,7 +55,7 @@ def module(**options):
 def trained(model, steps=3, save=None, go_on=None, **options):
     """Train on a few batches as a fit does, three steps an epoch, with a validation between them.
 
-    Writes a checkpoint to `save`, and goes on from the one at `go_on`.
+    Write a checkpoint to `save`, and resume from the one at `go_on`.
     """
     table = tiny_table(SPEC, num_graphs=12)
     batches = [table.batch(range(start, start + 4)) for start in (0, 4, 8)]
@@ -137,11 +137,11 @@ def test_training_leaves_frozen_weights_and_statistics_and_moves_all_others():
             assert not torch.equal(value, before[name]), name
     assert all(p.grad is None for n, p in model.named_parameters() if n.startswith(frozen))
     modes = [layer[1].training for layer in model.architecture.layers]
-    assert modes == [False, False] + [True] * 10  # after training, so validation has not changed them either
+    assert modes == [False, False] + [True] * 10  # read after training: validation has not changed them either
 
 
 class SeesEpochs(pl.Callback):
-    """Copy the weights at the end of every epoch, as they stand beside the trainer."""
+    """Copies the weights at the end of every epoch."""
 
     def __init__(self):
         self.states = []
@@ -159,7 +159,7 @@ def test_parts_frozen_for_two_epochs_learn_in_the_third(optimizer):
     for name in (name for name in start if name.startswith("architecture.")):  # weights and running statistics
         assert torch.equal(seen.states[1][name], start[name]), name
         moved = not torch.equal(seen.states[2][name], start[name])
-        assert moved or name.endswith("num_batches_tracked"), name  # which no norm of ours counts
+        assert moved or name.endswith("num_batches_tracked"), name  # our norms do not count it
     for before, after in zip([start, *seen.states], seen.states, strict=False):
         assert any(not torch.equal(before[name], after[name]) for name in start if name.startswith("task.head"))
 
@@ -231,7 +231,7 @@ def test_every_parameter_has_one_group_and_the_longest_pattern_counts():
 
 @pytest.mark.parametrize("option", ["learning_rates", "lr_scales"])
 def test_rates_of_frozen_parts_are_told_and_change_nothing(option, caplog):
-    """A configuration's rates beside an option of the command line that freezes the part."""
+    """A configuration may set rates for a part that an option of the command line freezes."""
     plain = module(freeze="architecture").configure_optimizers()["optimizer"]
     rated = module(freeze="architecture", **{option: {"architecture": 0.1}}).configure_optimizers()["optimizer"]
     assert f"{option}: architecture is frozen" in caplog.text
@@ -282,7 +282,7 @@ def test_parts_without_a_gradient_are_named_once(caplog):
 
 @pytest.mark.parametrize("name", one_of_each(sorted(registry.architectures())))
 def test_no_part_of_a_registered_architecture_is_without_a_gradient(name):
-    """By the defaults of each, on every task and kind of features that it takes."""
+    """Use the defaults of each on every task and kind of features that it accepts."""
     taken = 0
     for task, kind in itertools.product(get_args(TaskName), FEATURE_KINDS):
         spec = tiny_spec(task, kind)

@@ -1,4 +1,4 @@
-"""A module reads what users of PyG hold: their loaders, a list of graphs, a single graph."""
+"""A module accepts what users of PyG have: their loaders, a list of graphs, a single graph."""
 
 from __future__ import annotations
 

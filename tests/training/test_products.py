@@ -1,4 +1,4 @@
-"""Which products of matrices a step is said to consist of, and its time over theirs."""
+"""Which matrix products a step is recorded to consist of, and its time relative to theirs."""
 
 import torch
 
@@ -32,7 +32,7 @@ SCORES, MIX = ((1, 2, 6, 4), (1, 2, 4, 6)), ((1, 2, 6, 6), (1, 2, 6, 4))
 
 
 def test_attention_counts_as_its_products():
-    """Backward: the scores anew and the gradient of the probabilities; then those of values, queries and keys."""
+    """Backward: recomputed scores and the gradient of the probabilities; then those of values, queries and keys."""
     query = torch.randn(1, 2, 6, 4, requires_grad=True)
     with Recorded() as forward, torch.no_grad():
         torch.nn.functional.scaled_dot_product_attention(query, query, query)

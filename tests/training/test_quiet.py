@@ -1,4 +1,4 @@
-"""Logs and warnings of libraries, silenced and heard again."""
+"""Logs and warnings of libraries, silenced and restored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The steps of a training are the same however it is carried out: in one go or not, watched or not, by any workers."""
+"""A training takes the same steps whether it is interrupted or not, watched or not, with any number of workers."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from graphbench.training.optim import Schedule
 
 @pytest.fixture(autouse=True)
 def handlers() -> Iterator[None]:
-    """Those that were there before: a process that has agreed to stop hears no signal until it ends."""
+    """Restore the signal handlers: a process that has agreed to stop ignores signals until it ends."""
     before = {one: signal.getsignal(one) for one in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)}
     yield
     for one, handler in before.items():
@@ -50,7 +50,7 @@ def handlers() -> Iterator[None]:
 
 
 class Kept(Logger):
-    """Keeps what is logged, but for times."""
+    """Keeps what is logged, except times."""
 
     name = version = "kept"
 
@@ -67,7 +67,7 @@ class Kept(Logger):
 
 @dataclass
 class Trained:
-    """What a fit ends with, and what it logged."""
+    """The state at the end of a fit, and what the fit logged."""
 
     weights: dict[str, Any]
     moments: dict[int, dict[str, Any]]
@@ -82,7 +82,7 @@ class Case:
         name: of the architecture.
         options: of the architecture.
         module: options of the module.
-        callbacks: makes them anew for each fit.
+        callbacks: makes new ones for each fit.
         trainer: options of the trainer.
     """
 
@@ -94,7 +94,7 @@ class Case:
 
 
 class StopAt(pl.Callback):
-    """Asks a training to stop in a step, as `graphbench fit` does that gets a signal."""
+    """Asks a training to stop at a step, as `graphbench fit` does when it receives a signal."""
 
     def __init__(self, step: int) -> None:
         self.step = step
@@ -109,7 +109,7 @@ class StopAt(pl.Callback):
 
 
 def fit(case: Case, folder: Path, resume: Path | None = None, seed: int = 5, more: Any = (), **options: Any) -> Trained:
-    """Train for two epochs of three steps, or go on with a checkpoint."""
+    """Train for two epochs of three steps, or resume from a checkpoint."""
     spec, make = made(case.name, case.options)
     pl.seed_everything(seed, verbose=False)
     workers = options.pop("num_workers", 0)
@@ -143,11 +143,11 @@ def assert_same(one: Trained, other: Trained, rows: bool = True) -> None:
         for name, value in state.items():
             assert torch.equal(torch.as_tensor(value), torch.as_tensor(other.moments[number][name])), name
     if rows:
-        assert repr(one.rows) == repr(other.rows)  # as text, in which NaN equals NaN
+        assert repr(one.rows) == repr(other.rows)  # as text, where NaN equals NaN
 
 
 def cut(case: Case, folder: Path, step: int) -> Trained:
-    """Stop in a step and go on in another process's stead: other weights and random numbers are there at first."""
+    """Stop at a step and resume as another process would: with other initial weights and random numbers."""
     first = fit(case, folder, more=[StopAt(step)])
     rest = fit(case, folder, resume=folder / "checkpoints" / "last.ckpt", seed=9)
     return Trained(rest.weights, rest.moments, first.rows + rest.rows)
@@ -166,11 +166,11 @@ WITHIN = {
     "averages": GIN(callbacks=lambda: [EMAWeightAveraging(decay=0.9)]),
     "validation within": GIN(trainer={"val_check_interval": 2}),
 }
-#: Steps behind the second batch of the second epoch.
+#: Steps after the second batch of the second epoch.
 STEPS = {"accumulation": 3, "accumulation by epoch": 4}
 
 
-#: Also shown by others.
+#: Also covered by other tests.
 SLOW = {"plain", "accumulation", "averages"}
 
 
@@ -178,7 +178,7 @@ SLOW = {"plain", "accumulation", "averages"}
     "name", [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in WITHIN]
 )
 def test_a_run_that_goes_on_within_an_epoch_takes_the_steps_of_one_that_nobody_stopped(tmp_path, name):
-    """Lightning calls no hook of an epoch's start there."""
+    """Lightning does not call the hooks of an epoch's start there."""
     whole = fit(WITHIN[name], tmp_path / "whole")
     assert_same(whole, cut(WITHIN[name], tmp_path / "cut", STEPS.get(name, 5)))
 
@@ -203,7 +203,7 @@ def looks() -> list[pl.Callback]:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(registry.architectures()))
 def test_every_architecture_takes_the_same_steps(tmp_path, name):
-    """Whatever it draws: dropout, samples, noise, walks, signs. Models of other runs are made between its own."""
+    """Whatever it draws: dropout, samples, noise, walks, signs. Other runs build models in the same process."""
     case = Case(name, drawing(name))
     whole = fit(case, tmp_path / "whole")
     assert_same(whole, fit(case, tmp_path / "workers", num_workers=2))

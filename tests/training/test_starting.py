@@ -1,4 +1,4 @@
-"""Weights to start from: what a model answers about a target is what the old model answered about it, by its name."""
+"""Initial weights: the model predicts a target as the old model predicted the target of that name."""
 
 import dataclasses
 import json
@@ -18,13 +18,13 @@ from graphbench.training.starting import arrange_outputs, folded, load_matching
 
 
 def named(task, names, kind="categorical"):
-    """A specification whose targets, or classes, have these names."""
+    """Return a specification whose targets or classes have these names."""
     count = {"num_classes": max(len(names), 2)} if task.endswith("classification") else {"num_targets": len(names)}
     return replace(tiny_spec(task, kind), target_names=tuple(names), target_weights=(), **count)
 
 
 def saved(module, path):
-    """Write a module as a checkpoint, or as an export."""
+    """Write a module as a checkpoint or as an export."""
     if path.suffix == ".ckpt":
         torch.save({"state_dict": module.state_dict(), "hyper_parameters": dict(module.hparams)}, path)
     else:
@@ -46,7 +46,7 @@ def started(task, names, source, tmp_path, suffix=".ckpt", **options):
 
 
 def answers(module):
-    """All that a model puts out for some graphs, by name of the target: predictions and spreads."""
+    """Return predictions and spreads for some graphs, by name of the target."""
     batch = tiny_table(named(module.spec.task, "a")).batch([0, 1, 2])
     with torch.no_grad():
         output = module.eval()(batch)
@@ -65,7 +65,7 @@ CLASSES = ["graph-classification", "node-classification", "edge-classification"]
     [(["a", "b", "c"], ["c", "a", "b"]), (["a", "b", "c", "d"], ["d", "b", "c"]), (["a", "b"], ["b", "a"])],
 )
 def test_outputs_follow_the_names_of_targets_and_classes(task, old, new, suffix, tmp_path):
-    """A class's probability is one among those that both know, so of a part of the classes it is taken among these."""
+    """Probabilities are taken among the classes that both models know, so a subset is renormalised."""
     source = BenchmarkModule(named(task, old), Tiny)
     module, _ = started(task, new, source, tmp_path, suffix)
     expected, obtained = answers(source), answers(module)
@@ -125,7 +125,7 @@ def test_rows_that_are_random_are_not_frozen(tmp_path):
 
 
 def test_numbers_of_outputs_of_another_loss_are_no_targets(tmp_path):
-    """Two targets have as many outputs as the mean and the deviation of one."""
+    """Two targets have as many outputs as one target with a mean and a deviation."""
     source = BenchmarkModule(named("graph-regression", "ab"), Tiny)
     module, before = started("graph-regression", "b", source, tmp_path, loss="Gaussian")
     assert torch.equal(module.task.head.mlp.layers[1].weight, before["task.head.mlp.layers.1.weight"])
@@ -166,7 +166,7 @@ COLUMNS = Features((3, 5), 2, ("colour", "order", "mass", "charge"), (("red", "g
 )  # fmt: skip
 @pytest.mark.parametrize("level", ["node", "edge", "graph"])
 def test_no_column_gets_the_weights_of_another_in_silence(changes, now, then, level, tmp_path, caplog):
-    """Whatever fits by its shape alone: columns and categories in another order, or others of the same number."""
+    """This includes all that matches by shape: reordered columns and categories, or others of the same number."""
     spec = replace(named("graph-regression", "a"), **{level: COLUMNS})
     path = saved(BenchmarkModule(spec, Tiny), tmp_path / "old.ckpt")
     other = replace(spec, **{level: replace(COLUMNS, **changes)})
@@ -181,7 +181,7 @@ def test_no_column_gets_the_weights_of_another_in_silence(changes, now, then, le
 
 
 def test_no_encoder_gets_the_weights_of_another_in_silence(tmp_path, caplog):
-    """Linear maps of four eigenvectors and of four steps have one name and shape at the same place."""
+    """Linear maps of four eigenvectors and of four steps have the same name and shape."""
     spec = named("graph-regression", "a")
     encoders = [{"class_path": "LapPEEncoder", "init_args": {"dim": 4}}, {"class_path": "RWSEEncoder"}]
 
@@ -237,7 +237,7 @@ def test_names_are_folded_where_a_whole_part_is_meant():
 
 
 class Optioned(nn.Linear):
-    """Keeps an option beside its weights."""
+    """Keeps an option in its extra state."""
 
     def __init__(self, option):
         super().__init__(2, 2)

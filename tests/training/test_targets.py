@@ -1,4 +1,4 @@
-"""What training learns of targets, and the splits that it refuses or names before the first step."""
+"""What training learns from targets, and the splits that are refused or reported before the first step."""
 
 import dataclasses
 import logging
@@ -32,7 +32,7 @@ class Rows(Architecture):
 
 
 def module_on(spec, y, callbacks=(), **options):
-    """A module whose trainer has three splits with the targets `y`."""
+    """Return a module whose trainer has splits with the targets `y`."""
     module = BenchmarkModule(spec, Rows, **options)
     tables = {}
     for split, values in y.items():
@@ -145,7 +145,7 @@ def test_several_targets_have_scores_of_their_own_and_one_of_scaled_errors(stand
 
 
 def test_energies_keep_their_spread():
-    """1e6 + noise of 1e-3: float32 has steps of 0.06 there."""
+    """1e6 + noise of 1e-3, where float32 has steps of 0.06."""
     noise = torch.tensor([[-1.0], [1.0], [-1.0], [1.0]], dtype=torch.float64) * 1e-3
     y = 1e6 + noise
     module = module_on(real(), {"train": y, "val": y, "test": y})
@@ -168,7 +168,7 @@ def test_energies_keep_their_spread():
 
 
 def recipes():
-    """Every configuration that names data and a model, with the specification of its benchmark."""
+    """Yield every configuration that names data and a model, with the benchmark and the model."""
     for path in sorted([*(ROOT / "configs").rglob("*.yaml"), *ROOT.glob("plugins/*/configs/**/*.yaml")]):
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
         data = content.get("data") if isinstance(content, dict) else None
@@ -210,7 +210,7 @@ def test_accuracy_that_hardly_depends_on_the_rare_class_is_named(ones, options, 
 
 @pytest.mark.parametrize("standardized", [False, True])
 def test_scaled_errors_of_a_checkpoint_without_deviations_are_scaled(standardized):
-    """As commits before 2026-11-24 wrote them: with `scale`, which was 1 unless targets were standardised."""
+    """Checkpoints from before 2026-11-24 have `scale` only, which is 1 unless targets were standardised."""
     y = np.array([[0.0, 10.0], [2.0, 30.0], [4.0, np.nan], [4.0, 80.0]])
     expected = np.nanstd(y, axis=0)
     earlier = module_on(real(2), dict.fromkeys(("train", "val", "test"), y))
@@ -225,7 +225,7 @@ def test_scaled_errors_of_a_checkpoint_without_deviations_are_scaled(standardize
 
 
 def test_metrics_are_tried_without_a_collective(monkeypatch):
-    """Targets lie on the host then, and NCCL has no collectives for it."""
+    """The targets are on the host at that point, and NCCL has no collectives for it."""
     import torchmetrics.metric
 
     called = []

@@ -1,4 +1,4 @@
-"""Features that a model does not read: named once, and only where they change nothing."""
+"""Features that a model does not read: reported once, and only if they have no effect."""
 
 import contextlib
 import inspect
@@ -16,7 +16,7 @@ from graphbench.training.module import BenchmarkModule
 from graphbench.training.unread import features_beside
 
 BOTH = Features(vocabularies=(5,), dense=2)
-#: Graphs or shapes with all kinds of features; sequences have tokens and a position.
+#: Graphs or shapes with all kinds of features; sequences with tokens and a position.
 SPECS = [
     replace(tiny_spec(), node=BOTH, edge=BOTH, coordinates=3),
     replace(tiny_spec(), node=Features((5,)), edge=Features(dense=1), coordinates=1),
@@ -31,7 +31,7 @@ WORDS = {
 
 
 def outputs(model, table):
-    """What a model makes of a table that is encoded anew, and the fields of the batch that it reads."""
+    """Return the model's outputs on a newly encoded table, and the fields of the batch that it reads."""
     torch.manual_seed(0)
     batch = encode(table, model.required_encodings()).batch(range(len(table)))
     batch = model.precomputed(batch, torch.Generator().manual_seed(0))
@@ -41,7 +41,7 @@ def outputs(model, table):
 
 
 def small_model(architecture):
-    """One layer where the class has such an option, on the first specification that it takes."""
+    """Return a model of one layer if the class has this option, on the first specification it accepts."""
     options = {"num_layers": 1} if "num_layers" in inspect.signature(architecture).parameters else {}
     for spec, chosen in itertools.product(SPECS, (options, {})):
         torch.manual_seed(0)
@@ -52,7 +52,7 @@ def small_model(architecture):
 
 @pytest.mark.parametrize("name", sorted(registry.architectures()))
 def test_what_is_not_read_changes_nothing(name):
-    """For every architecture: each field that is named has other values in a second pass, encodings anew."""
+    """For every architecture: a second pass has other values in each reported field and new encodings."""
     model = small_model(registry.load("architectures", name))
     table = tiny_table(model.spec, sizes=[5, 6])
     before, read, batch = outputs(model, table)

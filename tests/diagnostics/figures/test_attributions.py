@@ -1,4 +1,4 @@
-"""The colours of attributions: one scale around zero, whatever their signs are."""
+"""The colours of attributions use one scale around zero, whatever the signs."""
 
 import pytest
 import torch
@@ -7,7 +7,7 @@ from graphbench.diagnostics.figures.attributions import attribution_figure
 
 
 class Painted:
-    """A drawing that keeps the colours it was given."""
+    """A drawing that keeps the colours it receives."""
 
     pairs, labels, aspect = torch.tensor([[0, 1], [1, 2]]), ["a", "b", "c"], 1.0
 
@@ -16,7 +16,7 @@ class Painted:
 
 
 def warm(colour):
-    """How much more red than blue: above 0 for orange, below for purple, about 0 for neither."""
+    """Return how much more red than blue a colour has: above 0 for orange, below for purple, about 0 if neutral."""
     return colour[0] - colour[2]
 
 

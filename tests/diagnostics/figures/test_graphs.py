@@ -1,4 +1,4 @@
-"""Drawings: molecules only where they are the graph, and layouts that keep distances."""
+"""Drawings: molecules only if they are the graph, and layouts that keep distances."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BOTH_WAYS = torch.cat((PYRIDINE_BONDS, PYRIDINE_BONDS.flip(0)), 1)
 
 
 def painted(drawing: PlainDrawing | MoleculeDrawing) -> np.ndarray:
-    """Pixels of a drawing with red nodes and blue lines."""
+    """Return the pixels of a drawing with red nodes and blue lines."""
     figure = Figure(figsize=(2, 2), dpi=100)
     axes = figure.add_axes((0, 0, 1, 1))
     axes.set_axis_off()
@@ -44,7 +44,7 @@ def test_a_molecule_is_drawn_only_where_it_is_the_graph() -> None:
     assert drawing.labels == ["N0", "C1", "C2", "C3", "C4", "C5"]
     assert MoleculeDrawing.of("n1ccccc1", BOTH_WAYS, 7) is None
     assert MoleculeDrawing.of("CCCCCC", BOTH_WAYS, 6) is None  # same atoms, one bond less
-    assert MoleculeDrawing.of("n1cccc", BOTH_WAYS, 6) is None  # no SMILES
+    assert MoleculeDrawing.of("n1cccc", BOTH_WAYS, 6) is None  # not a SMILES string
 
 
 @pytest.mark.parametrize("kind", ["molecule", "plain"])

@@ -1,4 +1,4 @@
-"""Molecules drawn out of their SMILES."""
+"""Molecules drawn from their SMILES."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def elements(smiles):
 
 
 def test_every_bond_is_drawn_in_the_colours_of_its_elements():
-    """Phenol has seven bonds; half of the last is its oxygen's. Nothing lies behind them."""
+    """Phenol has seven bonds; half of the last has the colour of its oxygen. There is no background."""
     found = elements("c1ccccc1O")
     bonds = {match[0] for one in found if (match := re.match(r"bond-\d+", one.get("class", "")))}
     assert len(bonds) == 7

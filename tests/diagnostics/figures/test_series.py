@@ -1,4 +1,4 @@
-"""Curves and bars hold the numbers that they are given, obtained apart from printed."""
+"""Curves and bars contain the given numbers, obtained and printed ones apart."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Losses and metrics that a user names, against their closed forms and other libraries."""
+"""Losses and metrics that a user selects, compared with closed forms and other libraries."""
 
 import dataclasses
 import re
@@ -23,7 +23,7 @@ ROWS = 40
 
 
 def scored(task, output, y, parts=2):
-    """Scores of all rows, given in parts as batches come."""
+    """Return the scores of all rows, added in `parts` batches."""
     scores = SplitScores(task, "val")
     for rows in torch.arange(len(y)).chunk(parts):
         scores.update(task, output[rows], GraphBatch(y=y[rows], num_graphs=len(rows)))
@@ -256,7 +256,7 @@ BY_CLASS = {"class_path": "torchmetrics.classification.MulticlassRecall", "init_
 
 @pytest.mark.parametrize("level", ["graph", "node", "edge"])
 def test_a_metric_by_class_has_a_score_for_each(level):
-    """Recalls by class are those of scikit-learn; rows without a label count nowhere."""
+    """Recalls by class equal those of scikit-learn."""
     each = {**BY_CLASS, "init_args": {"num_classes": 3, "average": "none", "ignore_index": -1}}
     spec = dataclasses.replace(tiny_spec(f"{level}-classification"), num_classes=3, target_names=("a", "b", "c"))
     task = build_task(spec, 8, HeadConfig(), metrics=[each])

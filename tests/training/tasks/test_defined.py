@@ -1,4 +1,4 @@
-"""Every metric of every task on splits that define little, held against scikit-learn, SciPy or its definition."""
+"""Metrics of every task on splits that leave some undefined, compared with scikit-learn, SciPy or a definition."""
 
 import dataclasses
 import math
@@ -40,7 +40,7 @@ def scores_of(task, predictions, targets):
 
 
 def truth_of_classes(name, probabilities, classes):
-    """The definition of a score of classes, by scikit-learn; NaN where one class alone has rows."""
+    """Return a classification score from scikit-learn, NaN if the known rows leave it undefined."""
     known = classes >= 0
     truth, p = classes[known], probabilities[known]
     chosen = p.argmax(1)
@@ -49,7 +49,7 @@ def truth_of_classes(name, probabilities, classes):
     if name == "accuracy":
         return sk.accuracy_score(truth, chosen)
     if name == "ECE":
-        return None  # held against its definition elsewhere; here it only must be a number
+        return None  # compared with its definition elsewhere; here it must only be finite
     if name == "F1":
         return sk.f1_score(truth, chosen) if truth.any() else math.nan
     if len(set(truth)) < 2:
@@ -195,7 +195,7 @@ def test_numbers(name, targets, split, constant):
         else:
             found = [of_column(metric, *column) for column in (pooled if metric in ("MAE", "RMSE", "MSE") else known)]
         defined = [value for value in found if value is not None]
-        # a column whose targets define a score that its predictions do not makes the mean undefined
+        # The mean is undefined if constant predictions leave a column undefined that its targets define
         broken = constant and metric in ("Pearson", "Spearman")
         expected = np.mean(defined) if defined and not broken else math.nan
         assert values[metric] == pytest.approx(expected, abs=1e-5, nan_ok=True), metric
@@ -239,7 +239,7 @@ def test_predictions_that_are_not_finite_are_the_reason():
 @pytest.mark.parametrize("broken", [math.nan, math.inf])
 @pytest.mark.parametrize("name", TASKS)
 def test_one_output_that_is_not_finite_leaves_no_score_a_number(name, broken):
-    """Ranks would put NaN first, and a class would be the first one."""
+    """NaN would otherwise rank first, or count as a prediction of the first class."""
     spec = tiny_spec(name)
     task = build_task(spec, 8, HeadConfig())
     task = build_task(spec, 8, HeadConfig(), metrics=list(task.named_metrics()))
@@ -272,7 +272,7 @@ def test_outputs_of_rows_without_a_label_and_of_other_targets_may_be_anything():
 @pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16, torch.float64])
 @pytest.mark.parametrize("name", TASKS)
 def test_sums_of_scores_keep_their_types_where_weights_get_others(name, kind):
-    """Lightning's true precisions call `module.to(kind)`; states and what `reset` puts back stay."""
+    """Lightning's true precisions call `module.to(kind)`; states and their reset values keep their dtypes."""
     spec = tiny_spec(name)
     task = build_task(spec, 8, HeadConfig(), metrics=list(build_task(spec, 8, HeadConfig()).named_metrics()))
     for split in ("train", "val"):
@@ -285,7 +285,7 @@ def test_sums_of_scores_keep_their_types_where_weights_get_others(name, kind):
 
 
 def test_errors_of_many_batches_add_up_beside_weights_in_bfloat16():
-    """In bfloat16 a sum of ones would stay at 256."""
+    """In bfloat16, a sum of ones would stop at 256."""
     task = task_of("graph-regression")
     scores = SplitScores(task, "val").to(torch.bfloat16)
     for _ in range(1000):

@@ -1,4 +1,4 @@
-"""What one loop leaves in the metrics is no hindrance to the next one, whatever the mode of either."""
+"""Metric states that one loop leaves do not affect the next loop, whichever gradient mode either uses."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TASKS = (
 
 @pytest.mark.parametrize("task", TASKS)
 def test_scores_of_inference_mode_go_on_without_it(task):
-    """Lightning evaluates one process in inference mode, and several over gloo or in shards without it."""
+    """Lightning uses inference mode on one process, but not on several over gloo or with shards."""
     spec = tiny_spec(task)
     torch.manual_seed(0)
     metrics = list(build_task(spec, 8, HeadConfig()).named_metrics())

@@ -1,4 +1,4 @@
-"""Metrics that count rows without a target out, against torchmetrics and scikit-learn on the known rows alone."""
+"""Metrics that skip rows without a target, compared with torchmetrics and scikit-learn on the known rows."""
 
 import numpy as np
 import pytest
@@ -24,7 +24,7 @@ from graphbench.training.tasks.known import (
     ],
 )
 def test_errors_of_known_targets_are_those_of_what_is_known(own, other):
-    """Batch by batch against torchmetrics on the known entries alone; one batch knows nothing."""
+    """Compare with torchmetrics on the known entries; one batch has none."""
     generator = torch.Generator().manual_seed(0)
     for share in (0.0, 0.4, 1.0, 0.9):
         predictions, targets = torch.randn(2, 30, 3, generator=generator)
@@ -37,7 +37,7 @@ def test_errors_of_known_targets_are_those_of_what_is_known(own, other):
 
 
 def labelled_batches(classes, seed=0):
-    """Scores with ties and classes of batches of several sizes: all known, some, none, one row."""
+    """Yield scores with ties and classes in batches of several sizes: all known, some, none, one row."""
     rng = np.random.default_rng(seed)
     for rows, share in ((40, 0.0), (30, 0.4), (7, 1.0), (1, 0.0)):
         target = rng.integers(0, classes, rows)
@@ -75,7 +75,7 @@ def test_scores_of_classes_agree_with_scikit_learn(name, classes):
 )
 @pytest.mark.parametrize("average", ["micro", "macro"])
 def test_counts_are_those_of_torchmetrics(own, other, average):
-    """Of six classes two have no row, and one of these is never chosen."""
+    """Two of the six classes have no rows, and one of these is never predicted."""
     own, other = own(6, average=average), other(6, average=average)
     for scores, target in labelled_batches(4):
         scores = np.pad(scores, ((0, 0), (0, 2)), constant_values=-9.0)

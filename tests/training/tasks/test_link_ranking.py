@@ -1,4 +1,4 @@
-"""Ranks against a plain loop over pairs and nodes, negatives against their definition."""
+"""Ranks compared with a plain loop over pairs and nodes, negatives with their definition."""
 
 import copy
 import dataclasses
@@ -84,7 +84,7 @@ def test_metrics_are_means_over_graphs_with_pairs(batch):
 
 @pytest.mark.parametrize("kind", [torch.bfloat16, torch.float64])
 def test_scores_that_are_told_rank_as_those_that_are_scored(batch, kind):
-    """In bfloat16 products would be rounded to 8 bits, so that many were equal; float64 stays."""
+    """Scores are float32 if outputs are bfloat16, whose 8 bits would cause ties; float64 stays."""
     task = build_task(SPEC, 64, HeadConfig(num_layers=1))
     output = torch.randn(batch.num_nodes, 64, generator=torch.Generator().manual_seed(3)).to(kind)
     told, _ = task.predict(output, batch)
@@ -139,18 +139,18 @@ def test_loss_is_cross_entropy_of_true_and_drawn_pairs(batch):
 
 
 def test_negatives_are_uniform(batch):
-    """The six nodes of a graph of seven that are no true tail of a head come equally often."""
+    """The six nodes of a graph of seven that are not true tails of the head are drawn equally often."""
     pairs = torch.tensor([[10, 9]])  # nodes 8 .. 14 are the third graph
     wrong = [sample_negatives(pairs, batch, seed)[:, 1] for seed in range(600)]
     counts = torch.bincount(torch.cat(wrong), minlength=15)[8:].tolist()
     assert counts[1] == 0
-    # Two draws that agree leave one pair: 11 / 36 a seed, of variance below 0.22
+    # Equal draws leave one pair: a node's chance is 11 / 36 a seed, of variance below 0.22
     expected, spread = 600 * 11 / 36, (600 * 0.22) ** 0.5
     assert all(abs(count - expected) < 4 * spread for count in [counts[0], *counts[2:]])
 
 
 def test_negatives_of_a_graph_do_not_depend_on_its_batch(batch):
-    """Cut from the table in another order and company, a graph gets the same pairs."""
+    """A graph gets the same pairs in batches of another order and with other graphs."""
     graphs = [
         {
             "num_nodes": n,

@@ -1,4 +1,4 @@
-"""Weighted cross-entropy against the formula written out with NumPy."""
+"""Weighted cross-entropy compared with the formula in NumPy."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Map recovery: losses against plain loops over graphs, invariance to scale and signs, and when there is a head."""
+"""Map recovery: losses compared with loops over graphs, invariance to scale and sign, and when a head is built."""
 
 import dataclasses
 import math
@@ -63,7 +63,7 @@ def test_loss_of_maps():
 
 
 def test_loss_of_columns():
-    """As section 3.5 prints it: each column up to its own positive scale, the mean over columns."""
+    """Section 3.5 as printed: each column up to its own positive scale, averaged over columns."""
     task, (batch, output) = build_task(COLUMNS, 6, HeadConfig()), batch_and_output()
     expected = []
     for o, t in by_graph(batch, output):
@@ -72,7 +72,7 @@ def test_loss_of_columns():
     loss = task.loss(output, batch)
     torch.testing.assert_close(loss, torch.stack(expected).mean())
     torch.testing.assert_close(task.loss(output * torch.tensor([1.0, 2, 3, 4, 5, 6]), batch), loss)
-    assert task.loss(-batch.y, batch).item() == pytest.approx(4)  # another sign is another answer
+    assert task.loss(-batch.y, batch).item() == pytest.approx(4)  # the sign matters
     found = scores(task, batch, output)
     assert (found["MSE"], found["log_loss"]) == pytest.approx((loss.item(), math.log(loss.item())), rel=1e-5)
     assert set(found) == {"MSE", "log_loss"}

@@ -44,7 +44,7 @@ def test_no_task_with_both_labels_gives_nan():
 
 
 def test_the_calibration_error_is_that_of_guo_with_certain_predictions_in_the_last_bin():
-    """Bin m of 15 has confidences in ((m - 1) / 15, m / 15]; a fifth of the rows is certain."""
+    """Bin m of 15 holds confidences in ((m - 1) / 15, m / 15]; a fifth of the rows has confidence 1."""
     rng = np.random.default_rng(0)
     given = rng.dirichlet([0.3] * 3, 300).astype(np.float32)
     given[::5] = np.eye(3, dtype=np.float32)[rng.integers(0, 3, 60)]

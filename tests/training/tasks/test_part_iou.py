@@ -1,4 +1,4 @@
-"""IoU of parts against the published evaluation, written as its loops."""
+"""IoU of parts compared with the published evaluation, written as its loops."""
 
 from dataclasses import replace
 
@@ -28,7 +28,7 @@ SPEC = BenchmarkSpec(
 
 
 def shapes(seed, sizes=(5, 9, 1, 7)):
-    """Scores, true parts, shape of each point, category of each shape."""
+    """Return scores, true parts, the shape of each point and the category of each shape."""
     generator = torch.Generator().manual_seed(seed)
     first = torch.tensor([0, 2, 5])
     category = torch.randint(3, (len(sizes),), generator=generator)
@@ -38,7 +38,7 @@ def shapes(seed, sizes=(5, 9, 1, 7)):
 
 
 def published(batches):
-    """Instance and class average, shape after shape and part after part."""
+    """Return the instance and class averages, one shape and one part at a time."""
     by_category = {}
     first = [0, 2, 5]
     for scores, target, shape, category in batches:
@@ -73,11 +73,11 @@ def test_absent_part_counts_one_and_other_categories_are_no_choice():
     scores = torch.tensor([[0.0, -1.0, 9.0, 9.0, 9.0, 9.0]] * 4)
     metric = PartIoU(PARTS)
     metric.update(scores, torch.zeros(4, dtype=torch.int64), torch.zeros(4, dtype=torch.int64), torch.tensor([0]))
-    assert float(metric.compute()) == 1.0  # part 0 all right, part 1 nowhere
+    assert float(metric.compute()) == 1.0  # part 0 is right everywhere, part 1 is absent
 
 
 def test_halves_of_the_shapes_add_up():
-    """What two ranks have seen, added up state by state, is what one would have seen."""
+    """The states of two ranks add up to the state of one that saw all shapes."""
     whole, halves = PartIoU(PARTS), [PartIoU(PARTS), PartIoU(PARTS)]
     for seed, half in enumerate(halves):
         half.update(*shapes(seed))

@@ -1,4 +1,4 @@
-"""Regression of nodes and graphs, options of single targets, and a task of one's own by its entry point."""
+"""Regression of nodes and graphs, options of single targets, and a custom task from an entry point."""
 
 import dataclasses
 import math
@@ -34,7 +34,7 @@ class Small(Architecture):
 
 
 class Doubled(GraphRegression):
-    """A task that a plug-in might register."""
+    """A task as a plug-in may register it."""
 
     def terms(self, output, batch):
         sums, counts = super().terms(output, batch)
@@ -108,7 +108,7 @@ GRAPHS = tiny_spec("graph-regression", "categorical")  # two targets
 
 
 def _batch(y, **columns):
-    """Build a batch with these targets, of as many graphs."""
+    """Build a batch with one graph per row of `y`."""
     batch = tiny_table(GRAPHS, len(y)).batch(range(len(y)))
     batch.y = torch.tensor(y)
     for name, values in columns.items():

@@ -1,4 +1,4 @@
-"""Which graph and node each row of predictions is about."""
+"""Which graph and node each row of predictions belongs to."""
 
 from __future__ import annotations
 

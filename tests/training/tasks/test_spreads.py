@@ -1,4 +1,4 @@
-"""Regressions that learn a variance or quantiles: against other libraries, known samples, and as users type."""
+"""Regressions that learn a variance or quantiles: against other libraries, known samples and by command."""
 
 import numpy as np
 import pandas as pd
@@ -24,7 +24,7 @@ def numbers(*shape, seed=0):
 
 
 def fitted(task, y):
-    """One output for all rows, by many steps on the loss."""
+    """Return one output for all rows, fitted by 300 steps on the loss."""
     width = task.head.mlp.layers[-1].out_features
     output = torch.zeros(1, width, dtype=torch.float64, requires_grad=True)
     optimizer = torch.optim.Adam([output], lr=0.05)
@@ -95,7 +95,7 @@ def test_levels_that_are_none_are_told(levels):
 
 @pytest.fixture(scope="module")
 def options(tmp_path_factory):
-    """A file of molecules with two numbers each."""
+    """Return options for a file of molecules with two targets each."""
     folder = tmp_path_factory.mktemp("own")
     rows = [f"C1{'C' * size}C1{chain}" for chain in ("", "C", "O", "CC", "N") for size in range(1, 7)]
     lines = [f"{smiles},{100 + len(smiles)},{number % 7}" for number, smiles in enumerate(rows)]
@@ -106,7 +106,7 @@ def options(tmp_path_factory):
 
 @pytest.fixture
 def predicted(tmp_path):
-    """A function: the table that `predict` writes."""
+    """Return a function that runs `predict` and reads the table it writes."""
 
     def predicted(*words):
         assert main(["predict", *words, "--output", str(tmp_path / "out.csv")]) == 0

@@ -1,4 +1,4 @@
-"""Each task: what the head returns, the loss, and the metrics against scikit-learn on all rows at once."""
+"""Each task: the head's output, the loss, and the metrics compared with scikit-learn on all rows at once."""
 
 import dataclasses
 
@@ -97,7 +97,7 @@ def test_graph_token_takes_the_place_of_pooling():
 @pytest.mark.parametrize("loss", ["cross_entropy", "weighted_cross_entropy", "focal"])
 @pytest.mark.parametrize("classes", [2, 3])
 def test_nodes_without_a_label_count_for_nothing(classes, loss):
-    """Loss, gradients and all metrics are those of the labelled nodes alone, in every part of a batch."""
+    """Loss, gradients and metrics are those of the labelled nodes, also if a batch is scored in parts."""
     generator = torch.Generator().manual_seed(classes)
     truth = [torch.randint(-1, classes, (n,), generator=generator) for n in (9, 7, 8)] + [torch.full((4,), -1)]
     batch = batch_with(lambda i, n: truth[i], sizes=(9, 7, 8, 4))
@@ -164,7 +164,7 @@ def test_what_does_not_fit_is_named(changes, message):
 
 
 def weighted_batch(y_of, weights):
-    """One graph per weight, with that weight."""
+    """Build a batch of one graph per weight."""
     graphs = [
         {"num_nodes": 2, "edge_index": torch.zeros(2, 0, dtype=torch.int64), "y": y_of(i), "weight": torch.tensor(w)}
         for i, w in enumerate(weights)
@@ -294,7 +294,7 @@ def test_weights_of_labels_are_those_of_torch(loss):
         logits, truth.nan_to_num()
     )
     ratio = torch.where(known, weighted / plain, 0.0)
-    scale = (ratio * rows).sum(0) / known.sum(0)  # the mean over a label's rows, which it is divided by
+    scale = (ratio * rows).sum(0) / known.sum(0)  # a label's weights are divided by their mean over its rows
     values = plain * (1 - (-plain).exp()) ** 2 if loss == "focal" else plain
     expected = (values * ratio / scale * rows)[known].sum() / known.sum()
     assert task.loss(logits, batch).item() == pytest.approx(expected.item(), rel=1e-5)

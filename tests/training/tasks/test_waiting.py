@@ -1,4 +1,4 @@
-"""Which tasks read numbers from the device in a training step, tried on torch's device without numbers."""
+"""Which tasks read values back from the device in a training step, found on torch's meta device."""
 
 from typing import get_args
 from unittest import mock
@@ -33,7 +33,7 @@ def step_on_meta(task):
 
 @pytest.mark.parametrize("name", get_args(TaskName))
 def test_a_training_step_reads_nothing_or_its_task_says_why(name):
-    """Network, loss and the metrics of the training split."""
+    """Run the network, the loss and the metrics of the training split."""
     reason = BenchmarkModule(tiny_spec(name, "both"), Rows).task.waits_for_device
     if reason:
         with pytest.raises((RuntimeError, NotImplementedError)):
