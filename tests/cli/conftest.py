@@ -12,7 +12,7 @@ from rdkit import RDConfig
 
 @pytest.fixture(scope="session")
 def molecule_file(tmp_path_factory):
-    """120 molecules of RDKit's own NCI file that have 6 to 30 letters, with the length of their SMILES as target."""
+    """Write 120 molecules of RDKit's NCI file with SMILES of 6 to 30 letters, whose length is the target."""
     lines = (Path(RDConfig.RDDataDir) / "NCI" / "first_5K.smi").read_text().splitlines()
     smiles = [line.split()[0] for line in lines if 6 <= len(line.split()[0]) <= 30 and "." not in line]
     smiles = [s for s in smiles if not any(c in s for c in "[]")][:120]
@@ -36,7 +36,7 @@ def data_options(molecule_file):
 
 @pytest.fixture(scope="session")
 def finished_run(data_options, tmp_path_factory):
-    """The folder of a fit of three epochs."""
+    """Return the folder of a fit of three epochs."""
     from graphbench.cli import main
 
     folder = tmp_path_factory.mktemp("runs") / "done"
@@ -46,7 +46,7 @@ def finished_run(data_options, tmp_path_factory):
 
 @pytest.fixture
 def with_report(monkeypatch):
-    """Let `fit` and `test` write the report of their run, which other tests do without."""
+    """Let `fit` and `test` write the report of their run, which other tests skip."""
     from graphbench.cli.trained import write_page
 
     for command in ("fit", "score"):
@@ -55,7 +55,7 @@ def with_report(monkeypatch):
 
 @pytest.fixture(scope="module")
 def begin(data_options, tmp_path_factory):
-    """Makes the folder of a run of one epoch with options of its own, each combination once."""
+    """Return a function that trains one epoch with given options, each combination once."""
     from resumed_runs import OPTIONS
 
     from graphbench.cli import main

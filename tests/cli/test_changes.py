@@ -1,4 +1,4 @@
-"""Options that are given with `fit --resume`: in force for the rest of the run, or refused before it is trained."""
+"""Options given with `fit --resume` take effect for the rest of the run, or are refused before it is trained."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_another_rate_and_decay_are_those_of_the_steps_to_come(begin, tmp_path):
 
 
 def test_a_step_with_another_rate_is_one_of_adam_with_the_state_of_before(begin, tmp_path):
-    """The first step after the checkpoint, by the formula of AdamW from the moments in it and the gradients of it."""
+    """The first step after the checkpoint by AdamW's formula, from the stored moments and the step's gradients."""
     before = load_checkpoint(begin() / "checkpoints" / "last.ckpt")
     seen = {}
 
@@ -105,7 +105,7 @@ def cosine(t, total):
     ],
 )  # fmt: skip
 def test_rates_follow_the_schedule_as_it_is_now(begin, tmp_path, first, options, rate):
-    """Closed forms, t counted from the beginning of the run, at every step of two epochs."""
+    """Closed forms at every step of two epochs, with t counted from the start of the run."""
     if rate is None:
         with pytest.raises(BadInput, match=r"model\.lr_scales"):
             go_on(begin(*first), tmp_path, *options)
@@ -141,7 +141,7 @@ def test_another_patience_stops_in_time(begin, tmp_path):
             callback["init_args"] |= {"patience": 1, "min_delta": 1e6}
     (tmp_path / "es.yaml").write_text(yaml.safe_dump({"trainer": {"callbacks": config["trainer"]["callbacks"]}}))
     run, _ = go_on(begin(), tmp_path, "--config", str(tmp_path / "es.yaml"), "--trainer.max_epochs", "6")
-    assert load_checkpoint(run / "checkpoints" / "last.ckpt")["epoch"] == 1  # the second epoch is no better by 1e6
+    assert load_checkpoint(run / "checkpoints" / "last.ckpt")["epoch"] == 1  # the second epoch does not gain 1e6
 
 
 @pytest.mark.parametrize(
@@ -178,7 +178,7 @@ def test_what_cannot_change_is_refused_in_a_line_and_nothing_is_trained(begin, t
 
 @pytest.mark.slow
 def test_a_plateau_counts_the_epoch_at_whose_end_it_was_stopped(begin, data_options, tmp_path):
-    """A rate that falls after every epoch that is no better falls alike in a run that was continued."""
+    """A rate that falls after every epoch without improvement falls equally in a resumed run."""
     options = [*OPTIONS, *PLATEAU, "--model.schedule.patience", "0", "--model.schedule.factor", "0.1"]
     options += ["--model.optimizer.lr", "1e-7"]
     whole = tmp_path / "whole"
@@ -192,7 +192,7 @@ def test_a_plateau_counts_the_epoch_at_whose_end_it_was_stopped(begin, data_opti
 
 
 def test_a_rate_below_the_limit_ends_the_run_also_where_it_was_killed_before(begin, data_options, tmp_path):
-    """At 1e-7 no epoch is better by torch's threshold: the rate falls after epoch 2."""
+    """At 1e-7 no epoch improves by torch's threshold, so the rate falls after epoch 2."""
     options = [*OPTIONS, *PLATEAU, "--model.schedule.patience", "0", "--model.schedule.factor", "0.1"]
     options += ["--model.optimizer.lr", "1e-7", "--model.schedule.stop_below", "5e-8"]
     whole, parts = tmp_path / "whole", tmp_path / "parts"

@@ -1,4 +1,4 @@
-"""Mistakes that are told, and help that is shown, before torch is imported."""
+"""Mistakes are reported and help is shown before torch is imported."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ MISTAKES: dict[str, tuple[str, ...]] = {
     "explain --run RUN --rows 0 5": ("--output is missing",),
     "sweep --config gps/zinc model/gt --output x": ("--config model/gt",),
 }
-#: What the look must let pass; the commands themselves would go on.
+#: Lines that the first check must accept; the commands would continue.
 GOOD = (
     "fit --config quickstart --data.batch_size 3 --trainer.callbacks+=AttentionCapacity --trainer.callbacks.layers 3",
     "fit --config gps/zinc --model.architecture.init_args.hidden_dim 3 --model.optimizer.lr 0.1 --seed_everything 3",
@@ -98,7 +98,7 @@ print(json.dumps([told, heavy]))
 
 @pytest.fixture(scope="module")
 def told(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, tuple[int, str]], list[str]]:
-    """What is told of each line, in a folder with a run RUN; and which slow packages were imported for all of them."""
+    """Return the answer to each line, in a folder with a run RUN, and the slow packages that were imported."""
     place = tmp_path_factory.mktemp("early")
     (place / "RUN").mkdir()
     classes = ("graphbench.benchmarks.NCI", "graphbench_baselines.GPS")
@@ -250,7 +250,7 @@ def test_nothing_heavy_is_imported_for_it(tmp_path: Path) -> None:
 
 
 def refusal(words: list[str]) -> str:
-    """What the first look says of a command line."""
+    """Return what the first check says of a command line."""
     try:
         check_command("params", words)
     except BadInput as error:

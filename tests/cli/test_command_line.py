@@ -1,4 +1,4 @@
-"""Every way to write an option, with every command: it is in force, or refused in one line that names it."""
+"""Every way to write an option, with every command: it takes effect, or is refused in one line that names it."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from graphbench.cli.command_line import HOLDERS, SLOTS, CommandLine, spell_out
 from graphbench.cli.lightning import GraphbenchCLI, resolve
 from graphbench.cli.options import OWN, import_named
 
-#: A model and its data, by one file.
+#: A model and its data in one file.
 RECIPE = "data: {class_path: NCI, init_args: {batch_size: 8}}\nmodel: {architecture: {class_path: GPS}}\n"
-#: The file and the options that are held against its other spellings; words that set the batch size and the depth.
+#: The line that its other spellings are compared with; it sets the batch size and the depth.
 PLAIN = "--config q.yaml --data.batch_size 4 --model.architecture.num_layers 2"
 FILES = {
     "q.yaml": RECIPE,
@@ -25,7 +25,7 @@ FILES = {
     "over.yaml": "data: {batch_size: 4}\nmodel: {architecture: {init_args: {num_layers: 2}}}\n",
     "point.yaml": "data.batch_size: 4\n",
 }
-#: Command lines that say what `PLAIN` says.
+#: Command lines that mean the same as `PLAIN`.
 SPELLINGS = (
     "-c q.yaml --data.batch_size 4 --model.architecture.num_layers 2",
     "-cq.yaml --data.batch_size=4 --model.architecture.num_layers=2",
@@ -42,7 +42,7 @@ SPELLINGS = (
     "--data '{class_path: NCI, init_args: {batch_size: 4}}' --model.architecture model.json",
     "-c q.yaml -c point.yaml --model.architecture.num_layers 2",
 )
-#: What a command needs beside a configuration; `OUT` is something that it may write.
+#: What a command needs besides a configuration; `OUT` is something that it may write.
 NEEDS = {
     "validate": "--checkpoint w.ckpt",
     "test": "--checkpoint w.ckpt",
@@ -58,12 +58,12 @@ BUILDING = (*OWN, "sweep", "tune")
 
 
 class Reached(Exception):
-    """What a command would have parsed."""
+    """Raised with the words that a command would have parsed."""
 
 
 @pytest.fixture
 def place(tmp_path, monkeypatch):
-    """A folder with the files that command lines name; commands stop where the parser of LightningCLI begins."""
+    """Change to a folder with the files that command lines name."""
     monkeypatch.chdir(tmp_path)
     for name, text in FILES.items():
         (tmp_path / name).write_text(text)
@@ -74,7 +74,7 @@ def place(tmp_path, monkeypatch):
 
 @pytest.fixture
 def reached(place, monkeypatch, capsys):
-    """Return what of a command line gets to the parser."""
+    """Return a function that returns the words of a command line that reach the parser of LightningCLI."""
 
     def stop(self, arguments, *args, **options):
         raise Reached(list(arguments))
@@ -92,7 +92,7 @@ def reached(place, monkeypatch, capsys):
 
 
 def settings(words):
-    """Every option in force; those that a command adds of itself are left out."""
+    """Return the options of data and model, without those that a command adds."""
     config = resolve(words)
     return config["data"], config["model"]
 
@@ -107,7 +107,7 @@ def test_every_spelling_is_in_force_in_every_command(reached, spelling):
     seen = []
     for command in BUILDING:
         if command == "sweep" and len(CommandLine.parse(shlex.split(spelling)).named("--config")) != 1:
-            continue  # each configuration is a model of its own
+            continue  # each configuration is a separate model
         words = reached(f"{command} {spelling} {NEEDS.get(command, '')}")
         if words not in seen:
             seen.append(words)
@@ -124,7 +124,7 @@ def test_an_installed_configuration_is_found_by_its_name(reached, place):
             assert whole[1] in words, (command, spelling)
 
 
-#: What nobody takes, and what is said of it.
+#: Words that no command accepts -> words of the message.
 REFUSED = {
     "-c q.yaml -x 3": "-x",
     "-c q.yaml --nonsense=3": "--nonsense",
@@ -171,7 +171,7 @@ def test_own_options_are_no_lists(place, capsys, name):
         assert said.count("\n") == 1
 
 
-#: A line that each other command takes but for its output.
+#: A line that each other command accepts, except for its output.
 OTHERS = {
     "export": "--run RUN", "report": "RUN", "push": "RUN hf:a/b", "reproduce": "sft/table-4", "config": "quickstart",
     "list": "benchmarks", "new-plugin": "mine", "completion": "bash", "version": "", "status": "RUN",
@@ -181,7 +181,7 @@ OTHERS = {
 
 @pytest.mark.parametrize("spelling", ["-o", "-o=", "-oOUT.csv", "-o OUT.csv", "-o=OUT.csv"])
 def test_a_short_output_is_taken_or_named(place, capsys, spelling):
-    """The run has no checkpoint, which a command says that takes the output; all others name the option."""
+    """The run has no checkpoint: commands that accept the output do not name the option, all others do."""
     (place / "RUN").mkdir()
     (place / "RUN" / "config.yaml").write_text(RECIPE)
     for command in COMMANDS:
@@ -198,7 +198,7 @@ def test_a_short_output_is_taken_or_named(place, capsys, spelling):
         assert ("--output" in said) != (takes and "OUT" in spelling), (command, said)
 
 
-#: Options and values, good and bad, of which lines are drawn.
+#: Options and values, good and bad, that lines are drawn from.
 NAMES = """--config -c --data --data.class_path --data.init_args --data.batch_size --model --model.architecture
 --model..x --model.architecture.hidden_dim --model.architecture.init_args --model.optimizer
 --model.optimizer.lr --model.head -- --trainer --trainer.callbacks --trainer.callbacks.monitor
@@ -239,7 +239,7 @@ def test_a_file_that_is_no_text_is_named_in_one_line(place, capsys, option):
 
 
 def test_options_of_the_environment_are_refused(place, monkeypatch, capsys):
-    """jsonargparse would read them, and no recipe could be told from what they make of it."""
+    """jsonargparse would read them, and they would change a recipe unseen."""
     monkeypatch.setenv("PL_TRAINER__MAX_EPOCHS", "3")
     monkeypatch.setenv("PL_GLOBAL_SEED", "3")  # Lightning's own
     assert main(["params", "-c", "q.yaml"]) == 0
@@ -269,7 +269,7 @@ def test_the_last_value_counts_whatever_its_spelling():
 
 
 def test_files_of_data_are_no_settings(place):
-    """Such a file may be large, and no mapping: nobody reads it but its benchmark."""
+    """Such a file may be large and not a mapping: only its benchmark reads it."""
     (place / "graphs.json").write_text("[" + "1," * 200_000 + "1]")
     line = CommandLine.parse(["--data", "Graphs", "--data.source", "graphs.json", "--model.init_from", "graphs.json"])
     assert [content for _, content in line.contents] == [{"data": "Graphs"}]

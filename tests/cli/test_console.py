@@ -52,7 +52,7 @@ def test_peak_memory_is_not_that_of_the_process_that_started_this_one():
 
 @pytest.mark.skipif(not Path("/proc/self/status").is_file(), reason="reads the kernel")
 def test_a_run_on_the_processor_leaves_a_card_alone(data_options, tmp_path, monkeypatch):
-    """The card is announced and not there: whatever asks it for memory, random numbers or an end of its work fails."""
+    """The GPU is reported but absent: any use of its memory, random numbers or synchronization fails."""
     if torch.backends.cuda.is_built():
         pytest.skip("a card would answer, and without one PyTorch's own optimizers ask for its stream")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
@@ -75,7 +75,7 @@ def test_units_in_brackets_are_shown(capsys):
     assert capsys.readouterr().out.count("[eV]") == 2
 
 
-#: Sets the title, clears the line and writes over it; a C1 control; letters from right to left; a line of its own.
+#: Sets the title, clears the line and writes over it; a C1 control; letters from right to left.
 HOSTILE = "a\x1b]0;title\x07\x1b[2K\rb\x9b2Jc\u202ed"
 
 
@@ -106,7 +106,7 @@ def test_commands_show_what_a_sent_folder_says_and_do_not_obey_it(tmp_path, caps
 
 
 def test_a_cell_of_a_notebook_is_no_terminal(monkeypatch):
-    """`!command` has a terminal in which each movement of the cursor becomes a line."""
+    """In the terminal of `!command` each movement of the cursor becomes a line."""
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     monkeypatch.delenv("JPY_PARENT_PID", raising=False)
     assert in_terminal()

@@ -1,11 +1,11 @@
-"""Commands start where Python has no POSIX, whose modules and functions Windows lacks, and in every locale."""
+"""Commands run without the parts of POSIX that Windows lacks, and refuse files that a locale would change."""
 
 import subprocess
 import sys
 
 import pytest
 
-#: Third parties choose their platform when they are imported, which happens before anything is taken away.
+#: Third parties choose their platform on import, so they are imported before anything is removed.
 START = """
 import os, signal, sys
 import torch, pytorch_lightning.cli, rdkit, torch_geometric.data, pandas, pyarrow, numba, matplotlib.pyplot
@@ -33,7 +33,7 @@ for module in pkgutil.walk_packages(graphbench.__path__, "graphbench."):
 
 
 def problems(*commands: str, before: str = "") -> str:
-    """Run commands in a process without POSIX; what it says where one fails, else nothing."""
+    """Run commands in a process without POSIX; return its error, or nothing if all succeed."""
     calls = "\n".join(f"assert main({command.split()!r}) == 0" for command in commands)
     done = subprocess.run([sys.executable, "-c", START + before + calls], capture_output=True, text=True, timeout=600)
     return f"exit code {done.returncode}: {done.stderr[-2000:]}" if done.returncode else ""

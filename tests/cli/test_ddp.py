@@ -37,7 +37,7 @@ def test_predictions_of_two_processes_are_those_of_one(finished_run, tmp_path):
 
 @pytest.fixture
 def validated(monkeypatch):
-    """Validation scores that `graphbench validate` finds of a run on one process; it does not store them."""
+    """Return a function for the scores of `graphbench validate` on one process, which it does not store."""
     found, validate = [], pl.Trainer.validate
 
     def kept(*arguments, **options):
@@ -55,7 +55,7 @@ def validated(monkeypatch):
 
 @pytest.mark.slow
 def test_two_processes_train_and_write_one_run(data_options, tmp_path, validated):
-    """Lightning starts the second process itself, as it does for whoever types this; GPS has batch norms."""
+    """Lightning starts the second process itself, as it does for users; GPS has batch norms."""
     folder = tmp_path / "two"
     done = graphbench("fit", *data_options, *SMALL_MODEL, *TWO, "--trainer.max_epochs", "2", "--run", folder)
     told = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]

@@ -1,4 +1,4 @@
-"""A loss that is not finite: what is said, what stays, and what the policies do."""
+"""A loss that is not finite: the message, the files that stay, and the policies."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from graphbench_baselines import GPS
 
 @pytest.fixture(params=["here", "on a device that runs ahead"])
 def looked_at(request, monkeypatch):
-    """Who leaves a step out: the program before it, or the optimizer's kernel, of which the program hears later."""
+    """Let the program skip a step, or the optimizer's kernel, which the program learns of later."""
     if request.param != "here":
         monkeypatch.setattr("graphbench.callbacks.non_finite._RUNS_AHEAD", {"cpu", "cuda"})
     return request.param

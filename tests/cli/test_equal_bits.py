@@ -1,4 +1,4 @@
-"""Where bits are equal: numbers of threads and workers, clocks that are set back, a continuation at any step."""
+"""Runs with other workers, clocks set back or resumed at any step have equal bits; other threads change the last."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from forked import at, forked, signal_at_step
 
 @pytest.fixture(scope="module")
 def whole(data_options, tmp_path_factory):
-    """A run with one thread and no workers that nobody stopped."""
+    """Train a run with one thread and no workers, without a stop."""
     folder = tmp_path_factory.mktemp("bits")
     ended = forked(folder, "fit", *data_options, *OPTIONS, "--run", folder / "run")
     assert ended.code == 0, ended.text
@@ -31,7 +31,7 @@ def test_workers_change_no_bit(whole, data_options, tmp_path, workers):
 
 
 def test_a_clock_that_is_set_back_changes_nothing(whole, data_options, tmp_path):
-    """Every look at it is an hour before the last; what takes time is measured by clocks that cannot be set."""
+    """Every reading is an hour before the last; durations are measured by clocks that cannot be set."""
     now = time.time()
 
     def prepare():
@@ -58,7 +58,7 @@ def test_a_clock_that_is_set_back_changes_nothing(whole, data_options, tmp_path)
 
 @pytest.mark.slow
 def test_a_run_goes_on_at_any_step(whole, data_options, tmp_path):
-    """Twenty steps by chance: the first signal at one, then each continuation is stopped again at a later one."""
+    """Twenty random steps: ten runs are stopped at one each, resumed, and stopped again at a later one."""
     draw = random.Random(0)
     for number in range(10):
         first, second = sorted(draw.sample(range(1, 12), 2))
@@ -79,10 +79,10 @@ def test_a_run_goes_on_at_any_step(whole, data_options, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("threads", [2, 4])
 def test_threads_change_the_last_bits_at_most(whole, data_options, tmp_path, threads):
-    """Sums over many rows are taken in as many parts as there are threads.
+    """Sums over many rows are split into as many parts as there are threads.
 
-    Scores of keys shift by a number for each query through their bias, which softmax takes out again: its gradient is
-    rounding alone, which Adam scales to whole steps.
+    The bias of keys shifts all scores of a query equally, which softmax cancels. Its gradient is only rounding, which
+    Adam scales to whole steps.
     """
     ended = forked(
         tmp_path, "fit", *data_options, *OPTIONS, "--run", tmp_path / "run",

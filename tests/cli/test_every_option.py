@@ -1,4 +1,4 @@
-"""Every option of a run, given with `fit --resume`: in force for the rest of the run, or refused."""
+"""Every option of a run, given with `fit --resume`, takes effect for the rest of the run or is refused."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from graphbench.runs.differences import differing
 
 # -- all options -------------------------------------------------------------------------------------------------------
 
-#: Words that some option or other takes, in the order in which they are tried.
+#: Words that some option accepts, in the order in which they are tried.
 WORDS = ["sum", "max", "step", "epoch", "loss", "halving", "gelu", "layer", "GCN", "uniform", "Performer", "value",
          "gpu", "cpu", "drop", "apart", "average", "val", "classification", "scaffold", "norm", "linear", "length",
          "id", "RMSE", "{}", "elsewhere"]  # fmt: skip
-#: The time of a run so far, what PyG's layers read from the process that made them before its trainer, and which of the
-#: process's models this is.
+#: Not options: the time of a run so far, what PyG's layers read from the process before there is a trainer, and the
+#: number of the model in the process.
 NO_OPTIONS = (":_offset", ":_deterministic", ":_number")
-#: Values of options that take words or numbers of their own.
+#: Values of options that need certain words or numbers.
 VALUES = {
     "trainer.precision": ["bf16-mixed"],
     "trainer.overfit_batches": ["2"],
@@ -48,7 +48,7 @@ VALUES = {
     "data.metric": ["RMSE"],
     "data.fractions": ["[0.6,0.2,0.2]"],
 }
-#: Options for which no other value can be made on any machine, and why.
+#: Options for which not every machine has another value, and why.
 LEFT = {
     "trainer.accelerator": "other devices",
     "trainer.strategy": "several processes",
@@ -101,7 +101,7 @@ def plain(value):
 
 
 def state_of(trainer, module, data):
-    """Plain attributes of all that runs, by where they are."""
+    """Return the plain attributes of all parts of a run, by their place."""
     roots = {"trainer": trainer, "fit": trainer.fit_loop, "epoch": trainer.fit_loop.epoch_loop, "data": data,
              "precision": trainer.precision_plugin, "schedule": module.schedule}  # fmt: skip
     roots |= {f"module.{name}": part for name, part in module.named_modules()}
@@ -114,7 +114,7 @@ def asked(run, option, value):
 
 
 def other_value(parser, run, option, value):
-    """A value that the parser takes for an option and that means another one; None where none is at hand."""
+    """Return a value of an option that the parser accepts and that changes it; None if there is none."""
     stored = ["--config", str(run / "config.yaml")]
     usual = parser.dump(parser.parse_args(stored), skip_link_targets=True)
     for text in VALUES.get(option, candidates(value)):
@@ -126,9 +126,9 @@ def other_value(parser, run, option, value):
 
 @pytest.mark.slow
 def test_every_option_is_in_force_or_refused(begin, tmp_path, monkeypatch):
-    """All leaves of the run's configuration, but items of lists, which `+=` and files change (see the tests above)."""
+    """All leaves of the run's configuration, except items of lists, which `+=` and files change."""
     begun = begin()
-    monkeypatch.chdir(tmp_path)  # some options take a word for a folder
+    monkeypatch.chdir(tmp_path)  # some options read a word as a folder
     config = resolve(["--config", str(begun / "config.yaml")])
     usual = GraphbenchCLI(["--config", str(begun / "config.yaml")], None)
     before = state_of(usual.trainer, usual.model, usual.datamodule)

@@ -1,4 +1,4 @@
-"""A folder that was sent: every spelling that might import something, by every command, in one warm process."""
+"""A folder from someone else: every spelling that might import code, in every command, in one warm process."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from graphbench.runs.trust import Policy
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory):
-    """A finished run of `Graphs`, whose source may name a function."""
+    """Train a run of `Graphs`, whose source may name a function."""
     folder = tmp_path_factory.mktemp("base")
     lines = [
         {"num_nodes": n, "nodes": {"x": [[float(j)] for j in range(n)]}, "edges": [[j, j + 1] for j in range(n - 1)]}
@@ -36,7 +36,7 @@ def base(tmp_path_factory):
 
 @pytest.fixture
 def place(tmp_path, monkeypatch):
-    """The folder of the command, where a module lies that would leave a canary."""
+    """Change to a folder with modules that would leave a canary."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.chdir(tmp_path)
     for name in ("hostile", "émodule"):
@@ -163,7 +163,7 @@ SPELLINGS = [
     class_as_any, metric, optimizer, function, function_through_a_listed_module, foreign_letters, pyg, pyg_argument,
     library,
 ]  # fmt: skip
-#: Commands that take everything from the run; each leaves before it computes.
+#: Commands that read everything from the run; only `report` does not fail.
 COMMANDS = {
     "params": ["params", "--run"],
     "prepare": ["prepare", "--run"],
@@ -179,12 +179,12 @@ COMMANDS = {
     "push": ["push", "--to", "hf:mine/model", "--run"],
     "report": ["report", "--output", "page"],
 }
-#: Spellings of which one stands for each way to an import: all commands try them.
+#: One spelling for each way to an import: all commands try them.
 FOR_ALL = [nested, dotted_inside, referenced, metric, function, pyg]
 
 
 def sent(base, place, spelling):
-    """A copy of the run, spelled in a hostile way."""
+    """Return a copy of the run with a hostile spelling."""
     run = place / "sent"
     shutil.copytree(base / "run", run)
     shutil.copy(base / "g.jsonl", place)
@@ -203,7 +203,7 @@ def test_no_spelling_is_a_way_in(base, place, capsys, spelling):
     assert "--trust" in said
     assert "Traceback" not in said
     if spelling in (referenced_list, class_in_a_list):
-        package.load(run)  # it reads nothing of the trainer but its precision
+        package.load(run)  # it reads only the trainer's precision
     else:
         with pytest.raises((BadInput, package.errors.CorruptData)) as refused:
             package.load(run)

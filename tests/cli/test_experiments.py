@@ -1,4 +1,4 @@
-"""Every shipped configuration is one that the command line takes, with the parameters that it expects."""
+"""The command line accepts every shipped configuration, with the parameters that it expects."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from graphbench.cli.console import count_parameters
 from graphbench.data.files.foreign import load_yaml
 
 PLUGINS = Path(__file__).parents[2] / "plugins"
-#: Plug-ins whose recipes are for sets that PyG and OGB download, whose sizes are known with the data alone; their own
-#: tests count their parameters.
+#: Plug-ins with recipes for data that PyG and OGB download, whose sizes are known only with the data; their own tests
+#: count the parameters.
 DOWNLOADED = ("large-graphs",)
 #: Configurations that name data, model and trainer; the others are laid over one of these.
 WHOLE = sorted(
@@ -36,8 +36,8 @@ OVERLAYS = sorted(
     for path in PLUGINS.glob("*/configs/**/overlays/*.yaml")
     if path.relative_to(PLUGINS).parts[0] not in DOWNLOADED
 )
-#: What the overlays of a folder go over: the smallest model that takes all of them. One whose name begins with that of
-#: a recipe goes over that one.
+#: The recipe for the overlays of a folder: the smallest model that accepts all of them. An overlay whose name begins
+#: with that of a recipe belongs to that recipe.
 BASES = {
     "classic": "zinc",
     "deepgraph": "zinc",
@@ -60,7 +60,7 @@ BASES = {
     "sequences": "image",
     "sft": "listops",
 }
-#: Where one goes over another file than the rest.
+#: Overlays that belong to another recipe than the rest.
 OTHER_BASES = {
     **{f"classic/{name}-4": "mnist" for name in ("gin", "gatedgcn", "gat", "graphsage")},
     **{f"classic/{name}-16": "pattern" for name in ("gin", "gatedgcn", "gat", "graphsage")},
@@ -85,13 +85,13 @@ LARGE = ("pcqm4m-24", "pcqm4m-48", "pcqm4m-x2", "pcqm4m-x4")
 
 
 def named(path):
-    """Name of a configuration as `graphbench list configs` shows it, `.yaml` aside."""
+    """Return the name of a configuration as `graphbench list configs` shows it."""
     inner = path.relative_to(PLUGINS).with_suffix("").parts
     return "/".join(inner[2:] if inner[0] == "baselines" else (inner[0], *inner[2:]))
 
 
 def base_of(path):
-    """What an overlay is tried over."""
+    """Return the recipe that an overlay is tried with."""
     name, recipes = named(path), {recipe.stem: recipe for recipe in path.parents[1].glob("*.yaml")}
     own = [stem for stem in recipes if path.stem.startswith(f"{stem}-")]
     plugin = name.partition("/")[0]
@@ -99,7 +99,7 @@ def base_of(path):
 
 
 def expected_of(*paths):
-    """What the last of some configurations, one over the other, expects of its model."""
+    """Return what the last of some merged configurations expects of its model."""
     found = {}
     for path in paths:
         found |= load_yaml(path.read_text()).get("expected") or {}
@@ -131,7 +131,7 @@ def test_overlay_is_understood_and_has_the_parameters_it_expects(path):
 
 
 def published_variants():
-    """Files, one over the other, for every variant of which a recipe or an overlay for its depth says something."""
+    """Yield the files to merge for every variant that a recipe or an overlay for its depth lists."""
     for path in (*WHOLE, *OVERLAYS):
         content = load_yaml(path.read_text())
         folder = path.parent if path.parent.name == "overlays" else path.parent / "overlays"
@@ -141,7 +141,7 @@ def published_variants():
 
 
 VARIANTS = list(published_variants())
-#: Other sequence layers of NeuralWalker, of which the authors print no score with these settings.
+#: Other sequence layers of NeuralWalker, for which the authors print no score with these settings.
 NO_SCORE = ("neuralwalker/overlays/conv", "neuralwalker/overlays/transformer")
 
 

@@ -1,6 +1,6 @@
-"""A full disk is one line that names the file; after space is made, the same command goes on.
+"""A full disk gives one line that names the file; once there is space, the same command works.
 
-No file may grow beyond a few bytes here, which every writer meets where it would meet a full disk.
+Here no file may have content, so every writer fails where it would on a full disk.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Commands with `--launcher`: their units are jobs of an imitated SLURM, tasks of Ray, or processes here."""
+"""Commands with `--launcher`: their units are jobs of an imitated SLURM, tasks of Ray, or local processes."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def slurm(tmp_path, monkeypatch):
 
 
 def with_children(process):
-    """A process and all that it has started, on Linux."""
+    """Return a process and all that it has started, on Linux."""
     children = Path(f"/proc/{process}/task/{process}/children").read_text().split()
     return [process, *(one for child in children for one in with_children(int(child)))]
 
@@ -66,12 +66,12 @@ def test_a_sweep_whose_job_is_warned_is_queued_again_and_ends_with_the_bits_of_o
     threading.Thread(target=warn, daemon=True).start()
     options = ["--launcher", "submitit", "--launcher.time", "4:00:00", "--launcher.at_once", "2"]
     assert main([*words, "--output", str(output), *options]) == 0
-    assert warned == [False], "it was to be warned while it trains"
+    assert warned == [False], "the warning must come during training"
     assert (slurm / "slurm" / "101_1.runs").read_text() == "..", "queued again once"
     assert "--resume" not in (output / "logs" / "gcn-0.log").read_text()
     for name in ("gcn-0", "gcn-1"):
         assert scores(output, name) == scores(whole, name)
-    assert (output / "report.html").is_file(), "by the last job"
+    assert (output / "report.html").is_file(), "the last job writes it"
     assert {unit.state for unit in read_status(output)} == {"done"}
     assert len(imitated_slurm.scripts(slurm)) == 2
     assert main([*words, "--output", str(output), *options]) == 0
@@ -80,7 +80,7 @@ def test_a_sweep_whose_job_is_warned_is_queued_again_and_ends_with_the_bits_of_o
 
 @pytest.mark.slow
 def test_a_sweep_on_ray_that_loses_a_machine_has_the_bits_of_one_that_loses_none(config, tmp_path, monkeypatch):
-    """Two trainings at a time; one of them is killed with its worker behind its first checkpoint, and goes on."""
+    """Two trainings at a time; one of them is killed with its worker after its first checkpoint, and resumes."""
     ray = pytest.importorskip("ray")
     monkeypatch.setenv("RAY_worker_niceness", "0")
     words, output, whole = ["sweep", "--config", str(config), "--seeds", "0-1"], tmp_path / "out", tmp_path / "whole"
@@ -100,9 +100,9 @@ def test_a_sweep_on_ray_that_loses_a_machine_has_the_bits_of_one_that_loses_none
     finally:
         ray.shutdown()
     ((worker, was_finished),) = killed
-    assert not was_finished, "it was to be killed while it trains"
+    assert not was_finished, "the kill must come during training"
     assert json.loads((output / "logs" / "gcn-1.json").read_text())["process"] != worker
-    assert (output / "report.html").is_file(), "by the last task"
+    assert (output / "report.html").is_file(), "the last task writes it"
     assert {unit.state for unit in read_status(output)} == {"done"}
     assert main([*words, "--output", str(whole)]) == 0
     for name in ("gcn-0", "gcn-1"):
@@ -118,7 +118,7 @@ def test_a_training_that_fails_is_named_with_its_last_lines(config, molecule_fil
     assert main(words) == 1
     said = capsys.readouterr().err
     assert "1 of 2 trainings" in said
-    assert (tmp_path / "out" / "report.html").is_file(), "over what there is"
+    assert (tmp_path / "out" / "report.html").is_file(), "of the finished runs"
     assert main(["status", str(tmp_path / "out")]) == 0
     shown = capsys.readouterr().out
     assert any("colour" in line for line in shown.splitlines() if line.startswith("    |"))

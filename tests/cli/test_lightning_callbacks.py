@@ -13,7 +13,7 @@ from command_line import SMALL_MODEL
 
 from graphbench.cli import main
 
-#: What a user has to say beside the name.
+#: Options that a user must give besides the name.
 OPTIONS = {
     "BatchSizeFinder": {"max_trials": "1"},
     "EarlyStopping": {"monitor": "val/loss"},
@@ -24,12 +24,12 @@ OPTIONS = {
     "OnExceptionCheckpoint": {"dirpath": "elsewhere"},
     "StochasticWeightAveraging": {"swa_lrs": "0.01", "swa_epoch_start": "1"},
 }
-#: Those from which one derives a class, or that take functions.
+#: Base classes, and callbacks that take functions.
 BASES = {"BaseFinetuning", "BasePredictionWriter", "Callback", "Checkpoint", "ProgressBar", "ThroughputMonitor"}
 REFUSED = {"BackboneFinetuning", "SpikeDetection"}
 QUICK = {"ModelPruning", "OnExceptionCheckpoint"}
 POSSIBLE = sorted(set(lightning.__all__) - BASES - REFUSED)
-#: Plug-ins that need what is not installed, or from which one derives a class.
+#: Plug-ins that need packages that are not installed, and base classes.
 UNUSABLE = ("BitsandbytesPrecisio", "LayerSync", "MPIEnvironment", "XLACheckpointIO", "XLAPrecision")
 PLUGINS = {
     name: ["--trainer.plugins", name, *(word for pair in options.items() for word in pair)]
@@ -62,7 +62,7 @@ def test_a_run_with_it_is_tested_and_continued(name, data_options, tmp_path, mon
     assert main(fit) == 0
     (written,) = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())["trainer"]["callbacks"]
     for key, value in OPTIONS.get(name, {}).items():
-        assert str(written["init_args"][key]).replace("'", "") == value  # JSON has texts alone for keys
+        assert str(written["init_args"][key]).replace("'", "") == value  # keys of JSON are strings
     assert main(["test", "--run", "run"]) == 0
     assert main(["fit", "--resume", "run", "--trainer.max_epochs", "4"]) == 0
     assert "Unable to serialize" not in capsys.readouterr().err
@@ -113,14 +113,14 @@ def test_what_no_run_can_have_is_named_before_it_begins(options, told, data_opti
 
 
 class Marked(pl.Callback):
-    """One with an object for a default."""
+    """A callback with an object as a default."""
 
     def __init__(self, mark: object = object()) -> None:
         self.mark = mark
 
 
 def test_a_value_without_a_text_ends_a_fit_before_its_first_step(data_options, tmp_path, capsys, monkeypatch):
-    """Nobody could build the run again from its `config.yaml`."""
+    """The run could not be rebuilt from its `config.yaml`."""
     module = types.ModuleType("marking")
     module.Marked = type("Marked", (Marked,), {"__module__": "marking"})
     monkeypatch.setitem(sys.modules, "marking", module)
@@ -147,7 +147,7 @@ def test_a_run_without_checkpoints_says_so(data_options, tmp_path, capsys):
 
 
 def test_checkpoints_that_a_thread_writes_are_whole_as_well(data_options, tmp_path):
-    """The last one but one stays until the last is complete, as without the plug-in."""
+    """The same checkpoints exist as without the plug-in."""
     run = tmp_path / "run"
     options = ["--trainer.plugins", "AsyncCheckpointIO", "--trainer.max_epochs", "3", "--run", str(run)]
     assert main(["fit", *data_options, *SMALL_MODEL, *options]) == 0

@@ -1,4 +1,4 @@
-"""The folder of a run is moved, removed or emptied while it is trained in."""
+"""The folder of a run is moved, removed or emptied during its training."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from forked import at, forked
 
 @pytest.fixture(scope="module")
 def whole(data_options, tmp_path_factory):
-    """A run whose folder stayed."""
+    """Train a run whose folder stays."""
     folder = tmp_path_factory.mktemp("lost")
     ended = forked(folder, "fit", *data_options, *OPTIONS, "--run", folder / "run")
     assert ended.code == 0, ended.text
@@ -34,7 +34,7 @@ def at_step(step, action):
     ("hook", "step", "checkpoint"),
     [
         ("on_train_batch_end", 5, 5),
-        ("on_train_batch_end", 6, 3),  # of the last batch of an epoch no checkpoint can be written
+        ("on_train_batch_end", 6, 3),  # no checkpoint can be written at the end of an epoch
         pytest.param("on_train_epoch_end", 6, 3, marks=pytest.mark.slow),
         pytest.param("on_validation_start", 6, 3, marks=pytest.mark.slow),
         pytest.param("on_train_batch_start", 4, 5, marks=pytest.mark.slow),

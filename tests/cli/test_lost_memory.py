@@ -1,4 +1,4 @@
-"""Memory that runs out, and data workers that are killed: what is said, and that nobody else is blamed."""
+"""Memory that runs out, and data workers that are killed: the message, which blames nothing else."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ WORKERS = ["--data.num_workers", "2"]
 
 
 def use_up_memory():
-    """Ask for more than the process may have from now on, as `ulimit -v` says it."""
+    """Limit the memory of the process as `ulimit -v` does, and ask for more."""
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + (64 << 20), used + (64 << 20)))
-    torch.zeros(1 << 30)  # more than a process may hold free
+    torch.zeros(1 << 30)  # more than the limit allows
 
 
 @pytest.mark.parametrize("within_logger", [False, True])
@@ -53,7 +53,7 @@ def test_a_killed_data_worker_is_named_with_its_memory(data_options, tmp_path, w
 
 
 def test_a_data_worker_without_memory_is_told_what_to_set(data_options, tmp_path):
-    """As `ulimit -v` does it, for the workers alone."""
+    """The limit is that of `ulimit -v`, only for the workers."""
 
     def prepare():
         from graphbench.data import loader

@@ -1,4 +1,4 @@
-"""Kills at writes, damaged, moved and shared folders: what was saved is continued, and the rest is said."""
+"""Kills at writes, damaged, moved and shared folders: saved work is resumed, and losses are reported."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SHORT = [*SMALL_MODEL, "--trainer.max_epochs", "2", "--data.batch_size", "48"]
 
 @pytest.fixture(scope="module")
 def whole(data_options, tmp_path_factory):
-    """A run that nobody killed."""
+    """Train a run without a kill."""
     folder = tmp_path_factory.mktemp("whole")
     ended = forked(folder, "fit", *data_options, *OPTIONS, "--run", folder / "run")
     assert ended.code == 0, ended.text
@@ -34,7 +34,7 @@ def whole(data_options, tmp_path_factory):
 
 @pytest.fixture
 def copy(whole, tmp_path):
-    """A copy of it, to be damaged."""
+    """Return a copy of it to damage."""
     shutil.copytree(whole, tmp_path / "copy")
     return tmp_path / "copy"
 
@@ -43,7 +43,7 @@ def copy(whole, tmp_path):
 
 
 def other_file_system(folder: Path) -> str | None:
-    """A folder for temporary files that lies on another file system than `folder`."""
+    """Return a folder for temporary files on another file system than `folder`."""
     candidates = [Path("/dev/shm"), Path(tempfile.gettempdir()), Path.home()]
     return next(
         (
@@ -56,7 +56,7 @@ def other_file_system(folder: Path) -> str | None:
 
 
 def assert_survives(whole, data_options, tmp_path, number, temporary):
-    """Kill at a write, continue, and compare; True if there was such a write."""
+    """Kill at a write, continue, and compare; return whether there was such a write."""
     run = tmp_path / "run"
     command = ["fit", *data_options, *OPTIONS, "--run", run, "--if-exists", "resume"]
     ended = forked(tmp_path, *command, prepare=killed_at_write(run, number, temporary))
@@ -89,7 +89,7 @@ def test_a_kill_at_any_write_costs_nothing(whole, data_options, tmp_path):
 
 
 def flip(path: Path, position: float = 0.5) -> None:
-    """Turn one bit around."""
+    """Flip one bit."""
     content = bytearray(path.read_bytes())
     content[int(position * len(content))] ^= 16
     path.write_bytes(content)
@@ -132,7 +132,7 @@ def test_a_full_disk_is_said_and_the_checkpoint_before_stays(data_options, tmp_p
     run = tmp_path / "run"
 
     def limit(trainer):
-        if trainer.current_epoch == 2:  # files may not grow beyond what fits a configuration
+        if trainer.current_epoch == 2:  # only files as small as a configuration fit
             resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
 
     options = ["--trainer.logger", "false"]
@@ -148,7 +148,7 @@ def test_a_full_disk_is_said_and_the_checkpoint_before_stays(data_options, tmp_p
 
 @pytest.mark.slow
 def test_runs_of_earlier_versions_are_continued(whole, copy):
-    """They have no previous checkpoint, no state of some callbacks, and no folder in their environment."""
+    """They have no previous checkpoint, no state of some callbacks, and no record of their environment."""
     path = copy / "checkpoints" / "previous.ckpt"
     old = torch.load(path, weights_only=True)
     del old["callbacks"]["LastCheckpoint"], old["callbacks"]["Throughput"], old["callbacks"]["NonFinite"]
@@ -165,7 +165,7 @@ def test_runs_of_earlier_versions_are_continued(whole, copy):
 
 
 def test_a_moved_run_keeps_its_best_checkpoint(data_options, tmp_path):
-    """The second part climbs the loss by a negative rate, so none of its epochs is the best."""
+    """The second part raises the loss by a negative rate, so none of its epochs is the best."""
     first, second = tmp_path / "first", tmp_path / "second"
     assert main(["fit", *data_options, *SHORT, "--run", str(first)]) == 0
     best = (first / "checkpoints" / "best.ckpt").read_bytes()
@@ -193,7 +193,7 @@ def test_a_run_is_used_from_any_folder(molecule_file, tmp_path):
         assert ended.code == 0, ended.text
     assert not (elsewhere / "data").exists()
     assert len(pd.read_csv(here / "run" / "predictions-test.csv")) == 12
-    # as on another machine: the folder in which the fit was started is gone, and the data lie where one works
+    # as on another machine: the folder of the fit is gone, and the data are in the working directory
     here.rename(tmp_path / "gone")
     (tmp_path / "gone" / "run").rename(elsewhere / "copied")
     shutil.copy(molecule_file, elsewhere / "mine.csv")
@@ -286,12 +286,12 @@ def test_a_trial_of_one_batch_leaves_nothing(data_options, tmp_path):
         options = [*SHORT, "--trainer.fast_dev_run", "true", *named]
         ended = forked(tmp_path, "fit", *data_options, *options, cwd=work)
         assert ended.code == 0, ended.text
-        assert ".ckpt" not in ended.text  # nobody can open a checkpoint that is gone
+        assert ".ckpt" not in ended.text  # no checkpoint remains to be named
     assert not list(work.iterdir())
     assert not (tmp_path / "named").exists()
 
 
-# -- runs that go on -------------------------------------------------------------------------------------------------
+# -- resumed runs ----------------------------------------------------------------------------------------------------
 
 
 def test_options_of_a_run_that_goes_on_are_written_down(copy):
@@ -311,14 +311,14 @@ def test_options_with_which_nothing_can_go_on_are_not_written_down(copy):
 
 
 def test_the_last_checkpoint_knows_the_best_one_also_where_it_is_configured(data_options, tmp_path):
-    """It was written first then, and a kill after it lost the epoch that had just become the best."""
+    """If it were written first, a kill after it would lose the epoch that became the best."""
     every = ["--trainer.callbacks+=LastCheckpoint", "--trainer.callbacks.every_n_steps", "2"]
     run = tmp_path / "run"
     ended = forked(tmp_path, "fit", *data_options, *OPTIONS, *every, "--run", run)
     assert ended.code == 0, ended.text
     best = [state["best_model_score"] for name, state in content(run)["callbacks"].items() if "ModelCheckpoint" in name]
     losses = pd.read_csv(run / "metrics.csv")["val/MAE"].dropna()
-    assert losses.idxmin() == losses.index[-1], "the last epoch is the best, else this shows nothing"
+    assert losses.idxmin() == losses.index[-1], "this test needs the last epoch to be the best"
     assert [float(score) for score in best] == [pytest.approx(losses.min())]
 
 

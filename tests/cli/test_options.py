@@ -1,4 +1,4 @@
-"""Values that a class refuses, and what this machine lacks: one line each, whoever complains, and no folder stays."""
+"""Values that a class refuses, and devices that this machine lacks: one line each, and no folder stays."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ OUT_OF_RANGE = {"dropout": "2", "num_heads": "0", "hidden_dim": "-8", "num_layer
     [number if number == 0 else pytest.param(number, marks=pytest.mark.slow) for number in range(len(OUT_OF_RANGE))],
 )
 def test_options_of_every_architecture_are_refused_by_name(capsys, number):
-    """Each architecture with one option after the other over the whole test; the contract tries all of them."""
+    """Each architecture is tried with one option, in turn over the whole test; the contract tries all of them."""
     tried = 0
     for place, (name, record) in enumerate(registry.architectures().items()):
         if place % len(OUT_OF_RANGE) != number:
@@ -150,7 +150,7 @@ def test_constructors_name_options_as_the_command_line_does(capsys, options, sai
 
 
 class Part(nn.Module):
-    """Has an option of the name that its model's has."""
+    """A part with an option of the same name as its model's."""
 
     def __init__(self, width):
         super().__init__()
@@ -167,7 +167,7 @@ class Whole(Architecture):
     ("options", "said"),
     [
         ({"width": 0, "factor": 1}, "--model.architecture.width must be at least 1, but got 0."),
-        ({"width": 2, "factor": -1}, None),  # nobody gave the -2 that the message names
+        ({"width": 2, "factor": -1}, None),  # the message's -2 was not given
     ],
 )
 def test_an_option_of_a_part_is_that_of_the_model_where_the_value_is_its_own(options, said):
@@ -247,7 +247,7 @@ def test_help_needs_no_torch(command):
 
 
 def test_torchrun_hands_the_folder_over():
-    """By torchrun's own parser: it takes `--run` behind the script for its `--run-path`, unless two dashes precede."""
+    """torchrun's own parser reads `--run` after the script as its `--run-path`, unless two dashes precede."""
     from torch.distributed.run import get_args_parser
 
     parse = get_args_parser().parse_args

@@ -1,4 +1,4 @@
-"""A file as a spreadsheet of another country writes it: trained on with weights, tested, predicted, as users type."""
+"""Training with weights, testing and predicting on a file as a spreadsheet of another country writes it."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from graphbench.runs.checkpoints import load_checkpoint
 
 @pytest.fixture(scope="module")
 def spreadsheet(molecule_file, tmp_path_factory):
-    """The molecules with semicolons and decimal commas, a class of which one in six molecules is, and a weight."""
+    """Write the molecules with semicolons and decimal commas, a class of one in six molecules, and a weight."""
     rows = ["Name;SMILES;Weight;Kind"]
     for number, line in enumerate(molecule_file.read_text().splitlines()[1:]):
         weight = "0,5" if number % 2 else "1,5"
         rows.append(f"m{number};{line.split(',')[0]};{weight};{int(number % 6 == 0)}")
-    rows.append(f"twin;{rows[1].split(';')[1]};1;0")  # of the first one, which is of class 1
+    rows.append(f"twin;{rows[1].split(';')[1]};1;0")  # of the first row, which has class 1
     path = tmp_path_factory.mktemp("own") / "Assay.csv"
     path.write_text("\n".join(rows))
     return path
@@ -100,7 +100,7 @@ def test_trains_with_weights_and_answers_the_same_kind_of_file(options, spreadsh
 
 
 def test_a_balanced_loss_is_that_of_its_definition(options, tmp_path):
-    """Over the training split, weights of classes times weights of rows have mean 1, and classes weigh alike."""
+    """Weights of classes times those of rows have mean 1 over the training split, and scikit-learn's ratio."""
     from graphbench.benchmarks.molecules.own_file import Molecules
 
     picked = dict(zip(options[::2], options[1::2], strict=True))

@@ -1,4 +1,4 @@
-"""What the parser refuses is one line with the option, the value and what would be right, however it was written."""
+"""A value that the parser refuses gives one line with option, value and what would be right, in every spelling."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FILES = {
     "stop.yaml": "trainer: {callbacks: [{class_path: Timer}, {class_path: EarlyStopping, init_args: {patience: x}}]}\n",
     "mine.csv": "a,b\n",
 }
-#: Options over a small model -> the option that is wrong, and what is said of it.
+#: Options over a small model -> the option that is wrong, and words of the message.
 MISTAKES = {
     # a value of another type
     "--data.batch_size x": ("--data.batch_size is 'x'", "int"),
@@ -43,7 +43,7 @@ MISTAKES = {
     "--model.architecture SFiFormer --model.architecture.proximal.num_steps 2.5": (
         "--model.architecture.proximal.num_steps is '2.5'", "int"),
     "--data Solids --data.max_turn nan": ("--data.max_turn is 'nan'", "finite number"),
-    # a list where there is one value
+    # a list for a single value
     "--data.batch_size+=8": ("--data.batch_size+", "not a list"),
     "--trainer.max_epochs+ 8": ("--trainer.max_epochs+", "not a list"),
     # an option that a class does not have, or needs
@@ -55,7 +55,7 @@ MISTAKES = {
     "--trainer.callbacks+=EarlyStopping": ("--trainer.callbacks.monitor must be given",),
     "--trainer.logger CSVLogger": ("--trainer.logger.save_dir must be given",),
     "--expected.valu 3": ("--expected.valu", "--expected.value?"),
-    # a class that there is not
+    # a class that does not exist
     "--trainer.logger WandbLoger": ("--trainer.logger", "'WandbLoger'", "WandbLogger?"),
     "--trainer.callbacks+=EarlyStoping": ("--trainer.callbacks", "'EarlyStoping'", "EarlyStopping?"),
     "--trainer.callbacks '[{class_path: EarlyStoping}]'": ("--trainer.callbacks", "'EarlyStoping'", "EarlyStopping?"),
@@ -95,7 +95,7 @@ def test_a_model_and_its_data_must_be_given(line, capsys):
 
 
 def accepted(hint, value):
-    """Whether an option of this type takes a value."""
+    """Return whether an option of this type accepts a value."""
     parser = ArgumentParser(exit_on_error=False)
     try:
         parser.add_argument("--value", type=hint)
@@ -106,7 +106,7 @@ def accepted(hint, value):
 
 
 def lists_of_texts():
-    """Options of data that take texts in a list, and no numbers."""
+    """Return options of data that accept texts in a list, and no numbers."""
     found = {}
     classes = {name: registry.load("benchmarks", name) for name in ("Molecules", "Graphs", "Superpixels")}
     for name, cls in classes.items():
@@ -129,7 +129,7 @@ def test_lists_of_texts_are_known():
     ("typed", "meant"), [("[3,007,no]", ["3", "007", "no"]), ("[2026-01-01, x]", ["2026-01-01", "x"])]
 )
 def test_a_list_of_texts_is_spelled_as_it_was_typed(member, typed, meant, tmp_path, monkeypatch, capsys):
-    """The message holds a spelling of these very texts that the option takes: 007 stays 007, and no a word."""
+    """The message spells these texts as the option accepts them: 007 stays 007, and `no` stays a word."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "q.yaml").write_text(FILES["q.yaml"])
     name, _, option = member.rpartition(" ")

@@ -13,9 +13,9 @@ from command_line import SMALL_MODEL
 from graphbench.cli import COMMANDS, main
 from graphbench.cli.parsers import CommandParser
 
-#: Command line -> parts of what is said.
+#: Command line -> parts of the message.
 MISTAKES = {
-    # an option that there is not
+    # an option that does not exist
     "export --ouput x --run y": ["Unknown option --ouput. Did you mean --output? `graphbench export --help` lists"],
     "push here hf:a/b --privat": ["Unknown option --privat. Did you mean --private?"],
     "config quickstart --cpoy": ["Unknown option --cpoy. Did you mean --copy?"],
@@ -66,7 +66,7 @@ MISTAKES = {
     "export --run a -o x --output y": ["--output is given twice"],
     "sweep --config gps/zinc --output y --seeds 0 1 --seeds 2": ["--seeds is given twice"],
     "prepare --data NCI --launcher local --launcher.at-once 2 --launcher.at_once 3": ["--launcher.at_once is given"],
-    # a text for a number, and a number that cannot be
+    # a text for a number, and a number out of range
     "tune --space x --run y --trials many": ["--trials must be an integer, but got 'many'."],
     "tune --space x --run y --trials 1.5": ["--trials must be an integer, but got '1.5'."],
     "tune --space x --run y --trials 0": ["--trials must be an integer of at least 1, but got 0."],
@@ -114,7 +114,7 @@ def test_numbers_of_commands_that_build_a_model(command, said, capsys):
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_has_this_parser(command, capsys, monkeypatch):
-    """No command shows argparse's usage page, or ends with its exit code 2, for an option that nobody has."""
+    """No command shows argparse's usage page, or exits with its code 2, for an unknown option."""
     made = argparse.ArgumentParser.__init__
 
     def ours(parser, *args, **options):
@@ -155,7 +155,7 @@ def test_a_place_that_cannot_be_is_one_line(line, tmp_path, monkeypatch, capsys)
 
 
 def test_a_folder_that_is_read_only_is_one_line(tmp_path, monkeypatch, capsys):
-    """`os.access` says what the kernel would: a chmod stops nobody who is root, as tests in containers are."""
+    """`os.access` is patched: a chmod does not stop root, who often runs tests in containers."""
     monkeypatch.setattr("graphbench.cli.parsers.os.access", lambda path, mode: False)
     assert main(["new-plugin", "mine", "--directory", str(tmp_path / "new")]) == 1
     assert f"--directory {tmp_path / 'new'}: {tmp_path} is not writable." in capsys.readouterr().err
@@ -170,7 +170,7 @@ def test_a_name_that_the_file_system_refuses_is_one_line(tmp_path, monkeypatch, 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linux alone has a device that is always full")
 @pytest.mark.parametrize("by", ["flush", "close", "rows"])
 def test_a_full_disk_is_said_with_the_file_that_was_written(by, monkeypatch, capsys):
-    """The system names no file where a write or a flush fails, as in Optuna's journal and Lightning's tables."""
+    """The system names no file if a write or a flush fails, as in Optuna's journal and Lightning's tables."""
 
     def write(_):
         with Path("/dev/full").open("w") as file:

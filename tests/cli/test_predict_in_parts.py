@@ -20,12 +20,12 @@ from graphbench.inference.parts import PartsFolder
 
 @pytest.fixture
 def known(molecule_file):
-    """Molecules, 24 of them."""
+    """Return 24 molecules."""
     return pd.read_csv(molecule_file)[["smiles"]].iloc[:24]
 
 
 def written(folder):
-    """The files of a table in parts, without locks and what a killed process was writing."""
+    """Return the files of a table in parts, without locks and half-written files."""
     return {path.name: path.read_bytes() for path in folder.iterdir() if not path.name.startswith(".")}
 
 
@@ -45,14 +45,14 @@ def in_parts(run, source, folder, *options):
 
 @pytest.fixture
 def blocks_of_five(monkeypatch):
-    """Files of molecules are read five rows at a time, so that a short one has many parts."""
+    """Read files of molecules five rows at a time, so that a short one has many parts."""
     benchmark = "graphbench.benchmarks.molecules.base.stream_molecules"
     monkeypatch.setattr(benchmark, lambda source, column, size, wanted: stream_molecules(source, column, 5, wanted))
 
 
 @pytest.fixture
 def long_file(known, tmp_path):
-    """A table of molecules, one of them unreadable."""
+    """Write a table of molecules, one of them unreadable."""
     frame = pd.concat([known, pd.DataFrame({"smiles": ["C1CC"]}), known], ignore_index=True)
     frame["number"] = range(len(frame))
     frame.to_csv(tmp_path / "long.csv", index=False)
@@ -70,7 +70,7 @@ def test_parts_are_the_table_of_one_file(finished_run, long_file, tmp_path, bloc
 
 
 def test_shares_and_a_crash_give_the_same_bits(finished_run, long_file, tmp_path, blocks_of_five, monkeypatch, capsys):
-    """A process that ends in its second part, then ranks of a launcher: molecules are read for missing parts alone."""
+    """A process stops in its second part, then ranks of a launcher resume: they read only the missing parts."""
 
     def command(name, *options):
         return main([str(word) for word in in_parts(finished_run, long_file, tmp_path / name, *options)])
@@ -141,7 +141,7 @@ def test_options_of_parts_that_do_not_fit_are_one_line(finished_run, tmp_path, c
 
 @pytest.mark.slow
 def test_a_process_that_is_killed_at_any_moment_loses_no_row(finished_run, known, tmp_path, blocks_of_five):
-    """Killed by SIGKILL at twenty random moments: every row once, with the bits of a prediction that nobody killed."""
+    """SIGKILL at twenty random moments: every row is there once, with the bits of an undisturbed prediction."""
     frame = pd.concat([known] * 20, ignore_index=True).assign(number=lambda table: range(len(table)))
     source = tmp_path / "long.csv"
     frame.to_csv(source, index=False)

@@ -21,7 +21,7 @@ MODEL = ["--model.architecture", "GPS", "--model.architecture.hidden_dim", "8", 
 
 @pytest.fixture
 def small_parts(monkeypatch):
-    """Many parts for few molecules, whose encodings have several chunks."""
+    """Make many parts of few molecules, whose encodings have several chunks."""
     monkeypatch.setattr(kept, "PART_ROWS", 16)
     monkeypatch.setattr(encode, "PART_ROWS", 16)
     monkeypatch.setattr(encode, "CHUNK_GRAPHS", 8)
@@ -33,7 +33,7 @@ def prepare(source, store, *options):
 
 
 def arrays(store):
-    """Entry and name -> bytes of the arrays that a store holds; its parts are gone."""
+    """Return the bytes of a store's arrays by entry and name; its parts must be gone."""
     assert not list(store.glob("parts/[!p]*"))
     found = {(path.parent.name, path.name): path.read_bytes() for path in store.glob("[!.p]*/*.npy")}
     assert {name.partition("-")[0] for name, _ in found} == {"table", "encoding"}

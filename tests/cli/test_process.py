@@ -1,4 +1,4 @@
-"""Settings of a command's process: how threads wait, what glibc keeps, and that a library user has none of them."""
+"""Settings of a command's process: waiting threads, memory that glibc keeps, and neither for a library user."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from graphbench.cli.process import MALLOC_VARIABLE, WAIT_VARIABLE, cores_are_sha
 from graphbench.errors import BadInput
 
 MANY = 64
-#: Prints what importing the library changed of the process: environment, signal handlers and thresholds of glibc.
+#: Prints what an import of the library changes in a process: environment, signal handlers, thresholds of glibc.
 IMPORTING = """
 import ctypes, json, os, signal
 calls = []
@@ -39,8 +39,8 @@ print(json.dumps([sorted(changed), before[1] == after[1], "mallopt" in calls]))
 
 @pytest.fixture(autouse=True)
 def idle_machine(monkeypatch):
-    """64 cores with nothing to do."""
-    monkeypatch.setenv(WAIT_VARIABLE, "")  # so that it is put back
+    """Pretend to have 64 idle cores."""
+    monkeypatch.setenv(WAIT_VARIABLE, "")  # so that it is restored
     monkeypatch.delenv(WAIT_VARIABLE)
     monkeypatch.delenv("LOCAL_RANK", raising=False)
     monkeypatch.setattr(os, "getloadavg", lambda: (0.3, 0.0, 0.0), raising=False)
@@ -108,7 +108,7 @@ def test_every_command_settles_it(monkeypatch, capsys, rank, policy):
 
 glibc = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the C library is not glibc")
 
-#: How many page faults freeing and taking 256 MB a few times costs, after a first time.
+#: Prints the page faults of allocating and freeing 256 MB a few times, after a first time.
 FAULTS = """
 import ctypes, resource
 from graphbench.cli.process import keep_memory
@@ -139,7 +139,7 @@ def test_memory_of_large_blocks_is_kept(monkeypatch: pytest.MonkeyPatch) -> None
     left, faults_before = _faults(monkeypatch, **{MALLOC_VARIABLE: "system"})
     assert kept
     assert not left
-    assert faults_before >= 4 * (256 << 20) // (2 << 20), "every turn maps its pages anew, by 2 MB at most"
+    assert faults_before >= 4 * (256 << 20) // (2 << 20), "every turn maps its pages again, by 2 MB at most"
     assert faults < faults_before / 4
 
 
@@ -175,7 +175,7 @@ def test_a_closed_standard_input_is_empty(monkeypatch):
 
 
 def test_a_current_folder_that_was_removed_is_one_line(tmp_path, monkeypatch, capsys):
-    """MKL would end the process."""
+    """MKL would abort the process."""
     (tmp_path / "gone").mkdir()
     monkeypatch.chdir(tmp_path / "gone")
     (tmp_path / "gone").rmdir()
@@ -186,7 +186,7 @@ def test_a_current_folder_that_was_removed_is_one_line(tmp_path, monkeypatch, ca
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.11 brought the variable")
 @pytest.mark.parametrize("name", ["graphbench", "mine.py"])
 def test_processes_of_the_command_import_nothing_from_the_current_folder(tmp_path, name):
-    """As the trainings of a sweep would, were there a `numpy.py`; a user's own script keeps its way."""
+    """Trainings of a sweep could import a `numpy.py` from there; a user's own script still may."""
     (tmp_path / "bin").mkdir()
     script, canary = tmp_path / "bin" / name, tmp_path / "canary"
     script.write_text(

@@ -1,4 +1,4 @@
-"""torchrun starts a lost process again: the fit goes on from its last checkpoint, without anybody's help."""
+"""torchrun restarts a lost process: the fit resumes from its last checkpoint, without help."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ TWO = [*SMALL_MODEL, "--trainer.strategy", "ddp", "--trainer.devices", "2", "--t
 
 
 def worker(torchrun: int, rank: int) -> int | None:
-    """Process number of a rank that a torchrun has started."""
+    """Return the process number of a rank that a torchrun has started."""
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
             if parent == torchrun and f"LOCAL_RANK={rank}".encode() in (folder / "environ").read_bytes().split(b"\0"):
                 return int(folder.name)
-        except OSError:  # it has just ended
+        except OSError:  # it has ended
             continue
     return None
 
@@ -40,7 +40,7 @@ def worker(torchrun: int, rank: int) -> int | None:
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(dist.TCPStore, "list_keys"), reason="this torch cannot list the keys of a store")
 def test_processes_of_a_restart_meet_under_keys_of_their_own(tmp_path, monkeypatch):
-    """In one store, as torchrun keeps it: addresses of the first start are neither read nor written again."""
+    """torchrun keeps one store: addresses of the first start are neither read nor written again."""
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
 
     def meet(restart):
@@ -73,7 +73,7 @@ def test_processes_of_a_restart_meet_under_keys_of_their_own(tmp_path, monkeypat
 
 @pytest.fixture(params=["standalone", "static"])
 def rendezvous(request):
-    """Both keep their store of addresses over a restart."""
+    """Return options of a rendezvous that keeps its store of addresses over a restart."""
     if request.param == "standalone":
         return ["--standalone"]
     with socket.socket() as free:
@@ -119,7 +119,7 @@ LOOPBACK = {"0100007F", "00000000000000000000000001000000", "0000000000000000FFF
 
 
 def of_group(group):
-    """Numbers of the processes of a group."""
+    """Return the numbers of the processes of a group."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
@@ -131,7 +131,7 @@ def of_group(group):
 
 
 def listening(group):
-    """Process, address and port, in hexadecimal, of all that the processes of a group listen on."""
+    """Return process, address and port, in hexadecimal, of all that the processes of a group listen on."""
     lines = [line.split() for kind in ("tcp", "tcp6") for line in Path("/proc/net", kind).read_text().splitlines()[1:]]
     sockets = {f"socket:[{line[9]}]": line[1].split(":") for line in lines if line[3] == "0A"}
     found = set()
@@ -155,7 +155,7 @@ def test_processes_of_one_host_listen_on_loopback_alone(strategy, data_options, 
     for name in ("MASTER_ADDR", "MASTER_PORT", "GLOO_SOCKET_IFNAME"):
         environment.pop(name, None)
     environments = [environment]
-    if strategy == "slurm":  # as srun tells two tasks of one node
+    if strategy == "slurm":  # as srun sets it for two tasks of one node
         slurm = {
             "SLURM_NTASKS": "2", "SLURM_NNODES": "1", "SLURM_NTASKS_PER_NODE": "2", "SLURM_JOB_ID": "4711",
             "SLURM_JOB_NAME": "fit", "SLURM_NODELIST": socket.gethostname(), "SLURM_NODEID": "0",

@@ -1,4 +1,4 @@
-"""`graphbench test --weights`: weights of a run under other names, as authors release theirs, score as the run."""
+"""`graphbench test --weights`: weights under other names, as in releases of authors, score as their run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from graphbench.runs.checkpoints import load_checkpoint
 
 
 def from_authors(content, ours):
-    """Layout of the released file below: other names, and nothing left over."""
+    """Rename the weights of the released file below; refuse any that are left over."""
     state = {name.removeprefix("net/").replace("/", "."): value for name, value in content["net"].items()}
     if state.keys() != ours.keys():
         raise BadInput(f"left over: {', '.join(sorted(state.keys() ^ ours.keys()))}")
@@ -26,7 +26,7 @@ def from_authors(content, ours):
 
 @pytest.fixture(scope="module")
 def released(finished_run, tmp_path_factory):
-    """Recipe of the run that expects its score after 99 epochs, and the file of its weights in the data's folder."""
+    """Write a recipe that expects the run's score after 99 epochs, and its weights into the data's folder."""
     folder = tmp_path_factory.mktemp("released")
     config = yaml.safe_load((finished_run / "config.yaml").read_text())
     file = folder / "data" / "weights" / "theirs.pt"

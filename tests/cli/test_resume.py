@@ -1,4 +1,4 @@
-"""A killed fit that is continued ends with the weights of one that was never killed, bit for bit."""
+"""A killed and resumed fit ends with the weights of one that was never killed, bit for bit."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_a_finished_run_goes_on_as_it_is_told(finished_run, tmp_path, capsys):
 
 
 def test_a_run_of_max_steps_goes_on_behind_the_end_of_an_epoch(data_options, tmp_path):
-    """It had that epoch again, without a batch: NaN for scores, and no validation."""
+    """That epoch must not run again without a batch: NaN for scores, and no validation."""
 
     def trained(folder, words):
         assert main(["fit", *words]) == 0
@@ -136,7 +136,7 @@ def test_weights_alone_are_no_training_to_go_on_with(finished_run, tmp_path, cap
 
 
 def test_weights_of_other_code_are_refused(finished_run, tmp_path, capsys):
-    """As after an update that renamed a layer: the options are those of the fit, and the weights still do not fit."""
+    """As after an update that renamed a layer: the options are those of the fit, but the weights do not fit."""
     run = shutil.copytree(finished_run, tmp_path / "run")
     last = run / "checkpoints" / "last.ckpt"
     checkpoint = load_checkpoint(last)
@@ -152,7 +152,7 @@ def test_weights_of_other_code_are_refused(finished_run, tmp_path, capsys):
 @pytest.mark.slow
 @pytest.mark.parametrize("step", [9, 10])
 def test_a_validation_within_an_epoch_is_not_lost(data_options, tmp_path, step):
-    """After every second of six batches; a kill in one, and one behind it."""
+    """Validations follow every second of six batches; a kill comes between two, or at one."""
     often = ["--trainer.val_check_interval", "2", "--trainer.callbacks+=LastCheckpoint"]
     options = [*OPTIONS, *often, "--trainer.callbacks.every_n_steps", "1"]
     assert forked(tmp_path, "fit", *data_options, *options, "--run", tmp_path / "whole").code == 0
@@ -250,7 +250,7 @@ def altered(*words):
     [
         ([], []),
         (["--trainer.accelerator=cpu", "--data.root=elsewhere", "--data.num_workers=2", "--seed_everything=3"], []),
-        (["--trainer.max_epochs=2"], []),  # held against the epochs that were trained
+        (["--trainer.max_epochs=2"], []),  # compared with the trained epochs
         (["--data", "Molecules", "--data.file", "a.csv", "--data.target", "y"], ["data"]),
         (["--data.train_fraction=0.5"], ["data.train_fraction"]),
         (["--model.architecture.hidden_dim=16"], ["model.architecture.hidden_dim"]),
@@ -273,7 +273,7 @@ def test_a_file_behind_the_recipe_alters_it_and_one_that_expects_something_is_pa
 
 @pytest.fixture(scope="module")
 def recipe(data_options, tmp_path_factory):
-    """A configuration that expects something of a small model on the file of molecules."""
+    """Write a configuration that expects a score of a small model on the file of molecules."""
     folder = tmp_path_factory.mktemp("recipe")
     first = folder / "first"
     assert main(["fit", *data_options, *SMALL_MODEL, "--trainer.max_epochs", "1", "--run", str(first)]) == 0
@@ -295,7 +295,7 @@ def test_the_score_expected_of_a_recipe_stands_beside_runs_of_it_alone(recipe, t
     assert ("data.split_seed is 1 instead of 0" in told.err) is not stands
     written = load_yaml((run / "config.yaml").read_text())["expected"]["altered"]
     assert written == ([] if stands else ["data.split_seed is 1 instead of 0"])
-    if stands:  # options of the test itself, and of a run that goes on, alter it as well
+    if stands:  # options of the test itself, and of a resumed run, alter it as well
         assert main(["test", "--run", str(run), "--data.train_fraction=0.5", "--data-changed", "accept"]) == 0
         assert "train_fraction" in capsys.readouterr().err
         assert "expected" not in json.loads((run / "results.json").read_text())

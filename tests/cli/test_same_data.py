@@ -1,4 +1,4 @@
-"""A data file that changed after the fit: said and refused, by each command that uses the run again."""
+"""A data file that changed after the fit is reported and refused by each command that uses the run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SHORT = [*SMALL_MODEL, "--trainer.max_epochs", "1", "--data.batch_size", "48"]
 
 @pytest.fixture(scope="module")
 def fitted(molecule_file, tmp_path_factory):
-    """A folder with a file of molecules and a run on it."""
+    """Return a folder with a file of molecules and a run on it."""
     folder = tmp_path_factory.mktemp("fitted")
     shutil.copy(molecule_file, folder / "mine.csv")
     data = ["--data", "Molecules", "--data.file", str(folder / "mine.csv"), "--data.target", "length"]
@@ -31,7 +31,7 @@ def fitted(molecule_file, tmp_path_factory):
 
 @pytest.fixture
 def copy(fitted, tmp_path):
-    """A copy of the run; its data are those of the first, which are put back in the end."""
+    """Return a copy of the run, which shares its data file; restore the file at the end."""
     before = (fitted / "mine.csv").read_bytes()
     shutil.copytree(fitted / "run", tmp_path / "run")
     yield tmp_path / "run"
@@ -39,13 +39,13 @@ def copy(fitted, tmp_path):
 
 
 def spoil(fitted, rows=20):
-    """The file loses molecules, so that others are split off for the test."""
+    """Remove molecules from the file, so that others are in the test split."""
     frame = pd.read_csv(fitted / "mine.csv")
     frame.iloc[rows:].to_csv(fitted / "mine.csv", index=False)
 
 
 def content(run):
-    """What is in a run's folder, but for the empty logs that TensorBoard opens before anything is known."""
+    """Return the files of a run's folder, except the empty logs that TensorBoard opens at first."""
     return {path: path.read_bytes() for path in run.rglob("*") if path.is_file() and "tfevents" not in path.name}
 
 
@@ -86,7 +86,7 @@ def test_who_accepts_goes_on_and_is_warned(fitted, copy, capsys):
     assert len(pd.read_csv(copy / "predictions-test.csv")) == 10
     record = json.loads((copy / "data.json").read_text())
     assert record["splits"]["train"]["graphs"] == 96, "only a fit changes what the run was trained on"
-    # A run that goes on with other data was trained on both, and from then on knows the new ones
+    # A run that resumes with other data was trained on both, and its record has the new ones
     assert main(["fit", "--resume", str(copy), "--trainer.max_epochs", "2", *accept]) == 0
     record = json.loads((copy / "data.json").read_text())
     assert record["splits"]["train"]["graphs"] == 80
@@ -128,7 +128,7 @@ def test_bad_words_and_torn_records_are_named(copy, capsys):
 
 @pytest.fixture(scope="module")
 def solids(tmp_path_factory):
-    """A run of one epoch on small point clouds."""
+    """Train a run of one epoch on small point clouds."""
     folder = tmp_path_factory.mktemp("solids")
     data = ["--data", "Solids", "--data.sizes", "[36, 36, 36]", "--data.num_points", "16"]
     data += ["--data.root", str(folder / "data"), "--data.batch_size", "18"]
@@ -206,7 +206,7 @@ def graphs(folder, **options):
 
 @pytest.mark.parametrize(("make", "fold"), [(molecules, {"folds": 5}), (graphs, {"split": "k-fold", "num_folds": 5})])
 def test_runs_of_data_that_changed_since_are_not_counted_as_done(make, fold, tmp_path):
-    """Whatever the split that they have of them; data that are gone hinder nobody."""
+    """Their split does not matter, and data that are gone are no error."""
     rows = [("C" * (1 + n % 9), n / 10) for n in range(40)]
     pd.DataFrame(rows, columns=["smiles", "y"]).to_csv(tmp_path / "m.csv", index=False)
     lines = [json.dumps({"nodes": {"a": [x / 2, 1.0]}, "edges": [[0, 1]], "y": y}) for x, (_, y) in enumerate(rows)]

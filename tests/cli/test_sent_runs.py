@@ -1,4 +1,4 @@
-"""A run that somebody sends: its configuration imports nothing but what is registered or listed, until one says so."""
+"""A run from someone else: its configuration imports only registered or listed classes, unless it is trusted."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from graphbench.errors import BadInput
 from graphbench.registry.importing import current_gate
 from graphbench.runs import trust
 
-#: A module that leaves a trace when it is imported, and a callback and a function in it that do when they are used.
+#: A module that leaves a trace when it is imported, with a callback and a function.
 MODULE = """
 import pathlib
 import pytorch_lightning as pl
@@ -34,14 +34,14 @@ def anything(*args, **kwargs):
 
 @pytest.fixture(autouse=True)
 def memory(tmp_path, monkeypatch):
-    """What is remembered stays in the test."""
+    """Keep what is remembered within the test."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     return tmp_path / "state" / "graphbench" / "trusted.json"
 
 
 @pytest.fixture
 def trace(tmp_path, monkeypatch):
-    """`sent_code` can be imported; the path is there once it was."""
+    """Make `sent_code` importable; return a path that exists after an import."""
     folder = tmp_path / "code"
     folder.mkdir()
     (folder / "sent_code.py").write_text(MODULE.format(trace=str(tmp_path / "trace")))
@@ -53,7 +53,7 @@ def trace(tmp_path, monkeypatch):
 
 @pytest.fixture
 def sent(finished_run, tmp_path):
-    """A copy of a finished run whose configuration is changed by what a test returns to it."""
+    """Return a function that copies a finished run and changes a section of its configuration."""
 
     def change(section, value):
         run = tmp_path / "sent"
@@ -123,7 +123,7 @@ def test_there_is_no_other_way_in(sent, trace, capsys, section, value, named):
 
 
 def test_loggers_of_a_sent_run_are_neither_imported_nor_built(sent, trace):
-    """By no command but `fit`, which goes on with a run."""
+    """Only `fit`, which resumes a run, refuses them."""
     run = sent("logger", "sent_code.Callback")
     assert main(["params", "--run", str(run)]) == 0
     assert not trace.exists()
@@ -209,7 +209,7 @@ def test_the_plug_in_that_a_run_was_made_with_is_named_where_it_is_absent(sent, 
 
 
 def test_trust_that_is_kept_covers_no_other_file(sent, trace, tmp_path, capsys):
-    """Only the configuration has a checksum: a file that it names may be another one the next time."""
+    """Only the configuration has a checksum: a file that it names may differ the next time."""
     run, other = sent("callbacks", None), tmp_path / "data.yaml"
     config = yaml.safe_load((run / "config.yaml").read_text())
     other.write_text(yaml.safe_dump(config["data"]))

@@ -1,4 +1,4 @@
-"""Signals in every phase of a real fit: it ends in words, soon, and what goes on comes to equal weights."""
+"""Signals in every phase of a real fit: it stops soon with a message, and resumes to equal weights."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SOON = 60
 
 @pytest.fixture(scope="module")
 def whole(data_options, tmp_path_factory):
-    """A run that nobody stopped."""
+    """Train a run without a stop."""
     folder = tmp_path_factory.mktemp("phases")
     ended = forked(folder, "fit", *data_options, *OPTIONS, "--run", folder / "run")
     assert ended.code == 0, ended.text
@@ -27,7 +27,7 @@ def whole(data_options, tmp_path_factory):
 
 
 def at_write(folder, number, signum):
-    """A `prepare` that sends the signal before the n-th change of a file in a folder."""
+    """Return a `prepare` that sends the signal before the n-th change of a file in a folder."""
 
     def prepare():
         seen = 0
@@ -49,7 +49,7 @@ def at_write(folder, number, signum):
 
 
 def stopped_and_continued(whole, data_options, tmp_path, prepare, code, store=None):
-    """Whether the signal was sent; fails where the fit does not end well or does not go on to the same."""
+    """Stop a fit, continue it and compare; return whether the signal was sent."""
     run = tmp_path / "run"
     places = ["--data.store", store] if store else []
     command = ["fit", *data_options, *OPTIONS, *places, "--run", run, "--if-exists", "resume"]
@@ -60,7 +60,7 @@ def stopped_and_continued(whole, data_options, tmp_path, prepare, code, store=No
     assert ended.code in (code, 0), ended.text
     assert "Traceback" not in ended.text
     if ended.code:
-        assert signal.Signals(code - 128).name in ended.text, "it ends in words"
+        assert signal.Signals(code - 128).name in ended.text, "it names the signal"
         again = forked(tmp_path, *command)
         assert again.code == 0, again.text
     assert_equal_runs(whole, run)
@@ -69,7 +69,7 @@ def stopped_and_continued(whole, data_options, tmp_path, prepare, code, store=No
 
 @pytest.mark.parametrize("number", [70, pytest.param(100, marks=pytest.mark.slow)])
 def test_while_a_file_is_written(whole, data_options, tmp_path, number):
-    """Of the run and of the store, which is new: data, checkpoints, tables, scores."""
+    """Files of the run and of its new store: data, checkpoints, tables, scores."""
     prepare = at_write(tmp_path, number, signal.SIGTERM)
     assert stopped_and_continued(whole, data_options, tmp_path, prepare, 143, tmp_path / "store")
 

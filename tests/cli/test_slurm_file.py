@@ -1,4 +1,4 @@
-"""The sbatch file trains on two tasks and goes on when queued again; a stand-in for `srun` sets SLURM's variables."""
+"""The sbatch file trains on two tasks and resumes when queued again; a stand-in for `srun` sets SLURM's variables."""
 
 from __future__ import annotations
 

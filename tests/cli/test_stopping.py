@@ -1,4 +1,4 @@
-"""Signals: where they meet a fit, how it ends, and that what goes on from there equals a run that nobody stopped."""
+"""Signals at several points of a fit: how it ends, and that the resumed run equals one without a stop."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from graphbench.cli import main
 
 @pytest.fixture(scope="module")
 def whole(data_options, tmp_path_factory):
-    """A run that nobody stopped."""
+    """Train a run without a stop."""
     folder = tmp_path_factory.mktemp("stopping")
     ended = forked(folder, "fit", *data_options, *OPTIONS, "--run", folder / "run")
     assert ended.code == 0, ended.text
@@ -55,7 +55,7 @@ def test_nohup_goes_on_when_the_terminal_closes(data_options, tmp_path):
 
 @pytest.mark.parametrize("progress", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_a_fit_leaves_a_checkpoint_when_its_terminal_closes(whole, data_options, tmp_path, progress):
-    """A real terminal, of which only the other end is closed: writing to it is an error from then on."""
+    """Only the other end of a real terminal is closed: writing to it is an error from then on."""
     run, begun = tmp_path / "run", tmp_path / "begun"
 
     def wait_for_the_end(trainer):
@@ -63,7 +63,7 @@ def test_a_fit_leaves_a_checkpoint_when_its_terminal_closes(whole, data_options,
             heard, handle = [], signal.getsignal(signal.SIGHUP)
             signal.signal(signal.SIGHUP, lambda *told: (heard.append(told), handle(*told)))
             begun.touch()
-            while not heard:  # `signal.pause` would wait for ever where the signal comes before it
+            while not heard:  # `signal.pause` would wait forever if the signal came before it
                 time.sleep(0.01)
 
     options = [*OPTIONS, "--trainer.enable_progress_bar", str(progress).lower()]
@@ -71,7 +71,7 @@ def test_a_fit_leaves_a_checkpoint_when_its_terminal_closes(whole, data_options,
     if not child:
         code = 70
         try:
-            signal.signal(signal.SIGHUP, signal.SIG_DFL)  # where the tests run under nohup
+            signal.signal(signal.SIGHUP, signal.SIG_DFL)  # if the tests run under nohup
             torch.cuda.is_available = lambda: False
             at("on_train_batch_end", wait_for_the_end)()
             sys.stdout, sys.stderr = os.fdopen(1, "w", buffering=1), os.fdopen(2, "w", buffering=1)

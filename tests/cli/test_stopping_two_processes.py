@@ -1,4 +1,4 @@
-"""Signals to two training processes: both leave after the same step with one checkpoint, whoever was asked."""
+"""Signals to one or both of two training processes: both stop after the same step with one checkpoint."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow
 
 TWO = [*SMALL_MODEL, "--trainer.strategy", "ddp", "--trainer.devices", "2", "--trainer.max_epochs", "6"]
 
-#: Slow steps, so that a signal meets one; every process writes its number when it takes its first.
+#: Slow steps, so that a signal arrives in one; every process writes its number after its first.
 SCRIPT = """
 import os, sys, time
 from pathlib import Path
@@ -48,7 +48,7 @@ def begin(tmp_path: Path, *arguments, seconds=0.2):
 
 
 def ranks(process: subprocess.Popen, tmp_path: Path) -> list[int]:
-    """Process numbers of the ranks, once both train."""
+    """Return the process numbers of the ranks, once both train."""
     end = time.monotonic() + 240
     while time.monotonic() < end and process.poll() is None:
         files = sorted(tmp_path.glob("rank-*"))
@@ -100,10 +100,10 @@ def test_both_leave_with_one_checkpoint_and_go_on_equally(whole, data_options, t
 
 
 def test_both_leave_where_the_folder_moves(whole, data_options, tmp_path):
-    """The first process sees it; a checkpoint is written by both, where the folder is now.
+    """The first process notices it; both write a checkpoint where the folder is now.
 
-    A move between its look and the writing at the end of an epoch leaves loggers and that checkpoint in a new folder of
-    the old name, or lets the thread of TensorBoard's writer fail.
+    A move between its check and the writes at the end of an epoch leaves logs and that checkpoint in a new folder of
+    the old name, or makes the thread of TensorBoard's writer fail.
     """
     run, elsewhere = tmp_path / "run", tmp_path / "elsewhere"
     process = begin(tmp_path, "fit", *data_options, *TWO, "--run", run)

@@ -1,4 +1,4 @@
-"""Torn files beside a whole checkpoint: one line names the file, or it is done without; never a traceback."""
+"""Torn files of a run: one line names the file, or the command works without it; never a traceback."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from graphbench.cli import main
 
 @pytest.fixture
 def torn(finished_run, tmp_path):
-    """Makes a copy of a finished run, one of whose files ends after a part of its bytes, or holds something else."""
+    """Return a function that copies a finished run and truncates one of its files, or replaces its content."""
 
     def make(name, part=0.5, content=None):
         run = shutil.copytree(finished_run, tmp_path / "run")
@@ -113,7 +113,7 @@ def test_a_fit_goes_on_beside_torn_scores_and_rows(torn, capsys, name, content):
 
 
 def test_a_store_that_takes_no_large_file_is_one_line(data_options, tmp_path):
-    """The kernel refuses the write, as on a file system with small files; a quota gives the same words, see data/."""
+    """The kernel refuses the write, as on a file system that limits file sizes; for quotas see tests/data."""
     resource = pytest.importorskip("resource")
     store = tmp_path / "store"
 

@@ -1,4 +1,4 @@
-"""Runs of trackers: only a fit builds loggers, a continued run goes on with them, and names are those of folders."""
+"""Runs with trackers: only a fit builds loggers, and a resumed run continues the runs of its trackers."""
 
 import json
 import shutil
@@ -22,7 +22,7 @@ ABSENT = {"class_path": "pytorch_lightning.loggers.WandbLogger", "init_args": {"
 
 @pytest.fixture
 def tracked_run(finished_run, tmp_path):
-    """A run whose tracker is missing here, as on a machine that it was sent to."""
+    """Return a run whose tracker is missing here, as on a machine that it was sent to."""
     folder = tmp_path / "run"
     shutil.copytree(finished_run, folder)
     config = yaml.safe_load((folder / "config.yaml").read_text())
@@ -65,7 +65,7 @@ def test_a_continued_run_goes_on_in_the_same_folder_of_tensorboard(data_options,
 
 
 def test_trackers_get_every_option_but_their_own(finished_run):
-    """Loggers may hold keys of accounts."""
+    """Options of loggers may be account keys."""
     config = yaml.safe_load((finished_run / "config.yaml").read_text())
     found = yaml.safe_load((finished_run / "hparams.yaml").read_text())
     config["trainer"].pop("logger")
@@ -95,7 +95,7 @@ def test_a_logger_goes_on_with_the_run_of_its_tracker(name, option, run, monkeyp
     loggers = [settings("CSVLogger", version=None), settings(name, **{option: None})]
     go_on(loggers, run)
     assert loggers[1].init_args[option] == f"run-{name}"
-    Policy(run.config).check(loggers[1].class_path)  # also in a run that somebody sent
+    Policy(run.config).check(loggers[1].class_path)  # also in a run from someone else
     assert loggers[0].init_args.version is None, "Lightning empties the table of an earlier version"
     chosen = [settings("CSVLogger"), settings(name, **{option: "chosen"})]
     go_on(chosen, run)
@@ -128,7 +128,7 @@ def test_a_logger_that_would_keep_nothing_is_refused():
 
 
 def test_mlflow_goes_on_with_other_values_of_its_parameters(run):
-    """Its server takes no second value of a parameter."""
+    """Its server accepts no second value of a parameter."""
     mlflow = pytest.importorskip("mlflow")
     uri = f"sqlite:///{run.path / 'mlflow.db'}"
     first = MLFlowLogger("test", tracking_uri=uri)

@@ -1,4 +1,4 @@
-"""`predict --input` and `embed` on several devices write the file of one; `explain` says that it works on one."""
+"""`predict --input` and `embed` write the same file on several devices as on one; `explain` refuses several."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ def test_devices_that_are_not_there_are_told(value, message):
 
 @pytest.fixture(autouse=True)
 def command():
-    """What a run may import ends with the test, as it does with the process of a command."""
+    """Admit imports of runs only during the test, as in the process of a command."""
     with trust.admitting_all():
         yield
 
 
 @pytest.fixture
 def as_in_a_process(monkeypatch):
-    """A function: what a process answers to a packed part."""
+    """Return a function that returns a process's answer to a pickled part."""
     monkeypatch.setattr(several_devices, "_answer", None)
     monkeypatch.setattr(several_devices.logging, "disable", lambda level: None)
     places = Queue()
@@ -131,7 +131,7 @@ def test_two_devices_write_the_same_file(finished_run, molecule_file, tmp_path, 
 
 @pytest.mark.parametrize("command", [["test"], ["validate"], ["test", "--input"], ["predict"]], ids=" ".join)
 def test_a_run_of_somebody_else_is_read_alone(finished_run, molecule_file, tmp_path, monkeypatch, capsys, command):
-    """Root may write anywhere, so that a changed mode would not show it."""
+    """`os.access` is patched, as a changed mode does not stop root."""
     access = os.access
     monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != finished_run and access(path, mode))
     before = {path: path.read_bytes() for path in finished_run.rglob("*") if path.is_file()}

@@ -1,4 +1,4 @@
-"""A misspelt monitor ends a fit before its first step; right ones, those of training too, do not."""
+"""Monitors, limits and other options that cannot work are refused in one line; right ones work."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_a_score_of_training_may_be_watched(data_options, tmp_path):
 
 
 class Telling(pl.Callback):
-    """A user's own, which logs a score that graphbench does not know."""
+    """A user's callback, which logs a score that graphbench does not know."""
 
     def on_validation_epoch_end(self, trainer, pl_module):
         pl_module.log("mine", 1.0)
@@ -222,7 +222,7 @@ def test_a_run_without_validation_is_tested_without_a_word_on_it(data_options, t
 
 
 def test_a_run_that_validated_a_part_is_validated_alike(data_options, tmp_path, capsys):
-    """The limit of the fit is the run's own, and its scores come again; one that is typed is refused."""
+    """The limit of the fit is used again, with equal scores; another limit is refused."""
     run = tmp_path / "run"
     words = ["--trainer.max_epochs", "1", "--trainer.limit_val_batches", "1", "--data.eval_batch_size", "4"]
     assert _fit(data_options, run, *words) == 0
@@ -262,7 +262,7 @@ def test_a_limit_is_a_number_of_batches_behind_scikit_learn(tmp_path):
 
 
 def test_numbers_are_read_as_they_are_written(data_options):
-    """`1` is a batch and `1.0` all of them, also where an option takes text, such as a time, as well."""
+    """`1` is a batch and `1.0` all of them, also if an option accepts text as well, such as a time."""
     hints = pl.Trainer.__init__.__annotations__
     names = [name for name, hint in hints.items() if {int, float} <= set(get_args(hint))]
     assert {"limit_val_batches", "val_check_interval", "overfit_batches"} <= set(names)
@@ -274,7 +274,7 @@ def test_numbers_are_read_as_they_are_written(data_options):
 
 @pytest.fixture
 def on_a_mac(monkeypatch):
-    """Let Lightning take this machine for one with an Apple GPU."""
+    """Make Lightning detect an Apple GPU."""
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
     monkeypatch.setattr(platform, "processor", lambda: "arm")
     mps.MPSAccelerator.is_available.cache_clear()
@@ -284,7 +284,7 @@ def on_a_mac(monkeypatch):
 
 @pytest.mark.usefixtures("on_a_mac")
 def test_a_mac_trains_and_predicts_on_its_processor(finished_run, data_options, caplog):
-    assert MPSAccelerator.is_available(), "which Lightning would take"
+    assert MPSAccelerator.is_available(), "Lightning would choose it"
     caplog.set_level("INFO")
     cli = build("fit", [*data_options, *SMALL_MODEL, "--trainer.accelerator", "auto"])
     assert isinstance(cli.trainer.accelerator, CPUAccelerator)

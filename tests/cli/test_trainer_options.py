@@ -1,4 +1,4 @@
-"""What users change about training by configuration: precision, callbacks, loggers, compilation."""
+"""Training options that users configure: precision, callbacks, loggers, compilation."""
 
 import shutil
 import signal
@@ -24,11 +24,11 @@ def fit(data_options, folder, *options):
 
 @pytest.mark.slow
 def test_bfloat16_trains_nearly_as_float32(data_options, tmp_path):
-    """Its numbers have 8 bits, an error of 0.4 %, which the loss of few steps does not multiply by much."""
+    """Its numbers have 8 bits, an error of 0.4 %, which a few steps do not amplify much."""
     exact = fit(data_options, tmp_path / "exact")["train/loss"].dropna().to_numpy()
     found = fit(data_options, tmp_path / "run", "--trainer.precision", "bf16-mixed")["train/loss"].dropna().to_numpy()
     assert found == pytest.approx(exact, rel=0.05)
-    assert not (found == exact).all(), "the option is in force"
+    assert not (found == exact).all(), "the option takes effect"
 
 
 def test_early_stopping_by_its_short_name(data_options, tmp_path):
@@ -94,7 +94,7 @@ def test_diagnostics_of_a_trained_run(finished_run, tmp_path):
 
 @pytest.mark.slow
 def test_checkpoints_within_an_epoch(data_options, tmp_path):
-    """A kill in step 6 of an epoch of three leaves step 5, where the end of the epoch before is step 3."""
+    """With three steps an epoch, a kill in step 6 leaves step 5 and not step 3, the end of an epoch."""
     every = ["--trainer.callbacks+=LastCheckpoint", "--trainer.callbacks.every_n_steps", "1"]
     killed = at("on_train_batch_start", signal_at_step(5, signal.SIGKILL))
     ended = forked(tmp_path, "fit", *data_options, *OPTIONS, *every, "--run", tmp_path / "run", prepare=killed)

@@ -1,4 +1,4 @@
-"""Training on two hosts that torchrun joins: as on one, and after the loss of a host."""
+"""Training on two hosts under torchrun: as on one host, and after the loss of a host."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def hosts() -> Iterator[tuple[Host, Host]]:
 def on_both(
     hosts: tuple[Host, Host], folder: Path, *arguments: object, hidden: Path | None = None, options: str = "rw"
 ) -> list[subprocess.Popen[bytes]]:
-    """`graphbench` under torchrun, one process on each host; output goes to files in `folder`.
+    """Start `graphbench` under torchrun, one process on each host; output goes to files in `folder`.
 
-    In place of the folder `hidden`, the second host has an empty one of its own, with these options of mount.
+    The second host has an empty folder in place of `hidden`, mounted with these options.
     """
     folder.mkdir(parents=True, exist_ok=True)
     started = []
@@ -53,25 +53,25 @@ def on_both(
 
 
 def torchrun(join: Sequence[str], arguments: Sequence[object]) -> list[str]:
-    """A process of `graphbench` on one of two hosts, which join as the options say."""
+    """Return the command of `graphbench` on one of two hosts, which join as the options say."""
     command = [sys.executable, "-m", "torch.distributed.run", "--nnodes", "2", "--nproc-per-node", "1", *join]
     return [*command, "--", str(GRAPHBENCH), *map(str, arguments)]
 
 
 def on_one(hosts: tuple[Host, Host], number: int, folder: Path, *arguments: object) -> subprocess.Popen[bytes]:
-    """The same under torchrun's elastic rendezvous, on one of the hosts, as the page on torchrun says."""
+    """Start it under torchrun's elastic rendezvous on one of the hosts, as the page on torchrun says."""
     folder.mkdir(parents=True, exist_ok=True)
     join = ["--rdzv-backend", "c10d", "--rdzv-endpoint", f"{ADDRESSES[0]}:29512", "--rdzv-id", "comes-back"]
-    # Both namespaces have the name of one machine, by which torchrun would take the first host for the second one.
+    # Both namespaces have the machine's name, so torchrun would take the first host for the second one.
     join += ["--local-addr", ADDRESSES[number], "--rdzv-conf", f"is_host={int(number == 0)}", "--max-restarts", "3"]
     file = folder / f"host-{number}.txt"
     return hosts[number].start(torchrun(join, arguments), file, TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1")
 
 
 def kill(host: Host, started: subprocess.Popen[bytes]) -> None:
-    """End all processes of a host at once; its system still closes their connections."""
+    """Kill all processes of a host at once; its system still closes their connections."""
     os.killpg(started.pid, signal.SIGKILL)
-    # torchrun starts its workers in sessions of their own.
+    # torchrun starts its workers in separate sessions.
     left = subprocess.run(["ip", "netns", "pids", host.namespace], capture_output=True, text=True).stdout
     for number in left.split():
         os.kill(int(number), signal.SIGKILL)
@@ -117,7 +117,7 @@ def test_two_hosts_train_as_two_processes_of_one(hosts, data_options, tmp_path: 
     for name, value in weights(one).items():
         torch.testing.assert_close(weights(run)[name], value, rtol=1e-5, atol=1e-6, msg=name)
     written = "".join((tmp_path / "out" / f"host-{number}.txt").read_text() for number in (0, 1))
-    assert written.count("trainable parameters") == 1, "the second host says nothing that the first has said"
+    assert written.count("trainable parameters") == 1, "the second host must not repeat the first"
     finish(on_both(hosts, tmp_path / "test", "test", "--run", run, "--trainer.num_nodes", "2"), tmp_path / "test")
 
 
@@ -127,11 +127,11 @@ def test_a_lost_host_ends_the_run_and_one_host_goes_on(hosts, data_options, tmp_
     started = on_both(hosts, out, "fit", *data_options, *options, "--run", run)
     await_checkpoint(run, started, out)
     kill(hosts[1], started[1])
-    assert started[0].wait(120) != 0, "the host that is left must not go on alone in silence"
+    assert started[0].wait(120) != 0, "the remaining host must not continue in silence"
     said = (out / "host-0.txt").read_text()
     assert "Another process of this training exited" in said
     assert "Continue with: graphbench fit --resume" in said
-    assert "Traceback" not in said.partition("failed (exitcode")[0]  # torchrun has one of its own
+    assert "Traceback" not in said.partition("failed (exitcode")[0]  # torchrun prints one itself
     step = torch.load(run / "checkpoints" / "last.ckpt", weights_only=True)["global_step"]
     epochs = torch.load(run / "checkpoints" / "last.ckpt", weights_only=True)["epoch"] + 3
     one = ["--trainer.num_nodes", "1", "--trainer.strategy", "auto", "--trainer.max_epochs", str(epochs)]
@@ -148,7 +148,7 @@ def check_steps(run: Path) -> None:
 
 
 def test_a_host_that_comes_back_is_taken_in(hosts, data_options, tmp_path: Path) -> None:
-    """The other one waits for it, and both go on from the last checkpoint to the weights of an undisturbed run."""
+    """The other one waits, and both resume from the last checkpoint to the weights of an undisturbed run."""
     run, out = tmp_path / "run", tmp_path / "out"
     options = [*OPTIONS, "--trainer.strategy", "ddp", "--trainer.num_nodes", "2", "--trainer.max_epochs", "40"]
     command = ["fit", *data_options, *options, "--run", run, "--if-exists", "resume"]
@@ -172,7 +172,7 @@ def test_a_host_that_comes_back_is_taken_in(hosts, data_options, tmp_path: Path)
 def test_a_host_that_does_not_see_the_run_is_told_before_it_trains(
     hosts, data_options, tmp_path: Path, options: str, told: str
 ) -> None:
-    """Each host has a disk of its own under the name of the run's, or may not write to it."""
+    """The second host has another disk at the place of the run's, or may not write to it."""
     disk, out = tmp_path / "disk", tmp_path / "out"
     disk.mkdir()
     fit = ["fit", *data_options, *OPTIONS, "--trainer.strategy", "ddp", "--trainer.num_nodes", "2"]

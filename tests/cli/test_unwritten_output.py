@@ -1,4 +1,4 @@
-"""An answer that standard output does not take is an error, of every command whose answer goes there."""
+"""Every command whose answer goes to standard output fails if it cannot be written there."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SAID = {
     "full": UNUSABLE.format("No space left on device"),
     "pipe": "",
 }
-#: Commands that write files alone, and log to standard error.
+#: Commands that write only files, and log to standard error.
 SILENT = {"fit", "embed", "prepare", "sweep", "study", "tune", "explain", "export", "push", "report"}
 LIGHT = ("list", "list --json", "list configs", "config quickstart", "version", "completion bash", "help", "test -h",
     "status {run}", "status {run} --json", "new-plugin my-model --directory {new}", "reproduce --list")  # fmt: skip
@@ -34,7 +34,7 @@ QUICK = {("closed", HEAVY[2]), ("full", HEAVY[4]), ("pipe", HEAVY[2])}
 
 
 def spoil(how):
-    """A `prepare` that takes standard output away, and leaves standard error."""
+    """Return a `prepare` that breaks standard output and leaves standard error."""
 
     def prepare():
         if how == "closed":
@@ -77,7 +77,7 @@ def test_commands_of_models(line, how, finished_run, data_options, molecule_file
     assert ended.text.endswith(SAID[how])
     assert "Traceback" not in ended.text
     assert "graphbench: " not in ended.text.removesuffix(SAID[how])
-    if line.startswith("test"):  # an hour of scoring is not lost
+    if line.startswith("test"):  # the scores are not lost
         assert (
             list(run.glob("external/*.json"))
             if "--input" in line
@@ -91,7 +91,7 @@ def test_commands_of_models(line, how, finished_run, data_options, molecule_file
     [(">&-", SAID["closed"]), (">&- 2>&-", ""), (">/dev/full", SAID["full"]), ("| head -c 1 >/dev/null", None)],
 )
 def test_a_process_ends_without_a_word_of_python(redirected, said):
-    """Python itself would flush once more, and say so. The exit code of a pipe is that of its last command."""
+    """Python itself would flush again and report it. The exit code of a pipe is that of its last command."""
     shell = f"{sys.executable} -m graphbench list configs {redirected}"
     done = subprocess.run(["/bin/sh", "-c", shell], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == ((0, "") if said is None else (1, said))

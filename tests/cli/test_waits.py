@@ -1,4 +1,4 @@
-"""Steps of real fits on a pretended graphics card: nobody waits for it, and a batch is copied to it at once."""
+"""Steps of real fits on a pretended GPU: no step waits for it, and a batch is copied in one transfer."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FEW = ["--data.sizes", "[60, 4, 4]"]
 
 
 def counted(tmp_path, *options, first=3, steps=3):
-    """The lines that waited in some steps, and those that copied, in a process that alone knows the device."""
+    """Return the lines that waited in some steps, and those that copied, in a process with that device."""
     places = ["--data.root", tmp_path, "--data.store", tmp_path / "store", "--run", tmp_path / "run"]
     arguments = [*options, *SMALL, *places]
     done = subprocess.run(

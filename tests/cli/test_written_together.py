@@ -36,7 +36,7 @@ def fitted(data_options, tmp_path_factory):
 
 
 def of_test(run):
-    """Which of the command's outputs are there: scores, and rows of the table; a report shows the scores."""
+    """Return which outputs exist: scores, and rows of the table; a report must show the scores."""
     stages = [row["stage"] for row in load_table(run / GAP).as_dicts()]
     assert stages[:4] == ["fit"] * 4, "rows of the training stay"
     results = json.loads((run / "results.json").read_text())
@@ -72,12 +72,12 @@ COMMANDS = {
 
 
 def survives(fitted, folder, name, number, where=""):
-    """Kill a command at its n-th write, and look at what is there; whether it ended before, and the outputs."""
+    """Kill a command at its n-th write; return whether it ended before, and which outputs exist."""
     run = shutil.copytree(fitted, folder / "run")
     words, outputs = COMMANDS[name]
     ended = forked(folder, *words(run), prepare=killed_at_write(Path(f"{run}{where}"), number))
     assert ended.code in (-signal.SIGKILL, 0), ended.text
-    for folder_of_files in (run, run / "page", run / "why"):  # as the next command that opens them
+    for folder_of_files in (run, run / "page", run / "why"):  # as by the next command that opens them
         finish_writing(folder_of_files)
     there = outputs(run)
     assert len(there) == 1, f"in part after a kill at write {number}: {ended.text}"
@@ -110,7 +110,7 @@ def test_scores_of_a_named_checkpoint_do_not_count_as_not_looked_at(fitted, tmp_
     assert forked(tmp_path, "report", run, "--output", tmp_path / "page").code == 0
     page = (tmp_path / "page" / "report.html").read_text()
     assert "not recorded" in page
-    assert page.count("not looked at") == 1, "in the explanation of the columns alone"
+    assert page.count("not looked at") == 1, "only in the explanation of the columns"
 
 
 def files_of(run):
@@ -137,7 +137,7 @@ def test_nothing_is_written_beside_a_fit_or_over_one_that_has_begun_meanwhile(tm
 
 @pytest.mark.slow
 def test_a_test_leaves_a_run_that_is_being_trained_as_it_is(fitted, tmp_path):
-    """It would put back the tables and results that it read, without what the fit has written since."""
+    """It would restore the tables and results that it read, without what the fit has written since."""
     run = shutil.copytree(fitted, tmp_path / "run")
     before = files_of(run)
     with locked(run):

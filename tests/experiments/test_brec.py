@@ -1,4 +1,4 @@
-"""BREC's file, statistic and bound; a model that must tell a pair apart, and one that cannot."""
+"""BREC's file, statistic and bound; a model that must distinguish a pair, and one that cannot."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def brec():
 
 
 def relabelled(graph: nx.Graph, rng: np.random.Generator) -> bytes:
-    """Graph6 of the same graph with other numbers."""
+    """Return graph6 of the graph with permuted nodes."""
     order = rng.permutation(graph.number_of_nodes())
     mixed = nx.relabel_nodes(graph, dict(enumerate(order.tolist())))
     return nx.to_graph6_bytes(mixed, nodes=range(len(order)), header=False).strip()
@@ -29,7 +29,7 @@ def relabelled(graph: nx.Graph, rng: np.random.Generator) -> bytes:
 
 @pytest.fixture(scope="module")
 def file(tmp_path_factory):
-    """Two pairs in the published layout: a hexagon and two triangles; a path and a star."""
+    """Write two pairs in the published layout: a hexagon and two triangles; a path and a star."""
     rng = np.random.default_rng(0)
     triangles = nx.disjoint_union(nx.cycle_graph(3), nx.cycle_graph(3))
     pairs = [(nx.cycle_graph(6), triangles), (nx.path_graph(5), nx.star_graph(4))]
@@ -65,7 +65,7 @@ def test_the_file_is_read_pair_by_pair(brec, file):
     assert len(table) == 64
     for number in range(64):
         graph = nx.from_edgelist(table.batch([number]).edge_index.T.tolist())
-        assert nx.number_connected_components(graph) == 1 + number % 2, "hexagon and two triangles take turns"
+        assert nx.number_connected_components(graph) == 1 + number % 2, "hexagon and two triangles alternate"
         assert {degree for _, degree in graph.degree} == {2}
     itself = brec.table_of(strings[1, 1])
     assert all(itself.batch([number]).edge_index.shape[1] == 8 for number in range(64))

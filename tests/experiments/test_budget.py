@@ -1,4 +1,4 @@
-"""What the tables of equal budget share, and how their records are kept."""
+"""Settings that tables of equal budget share, and their records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands of graphbench in processes of their own: their logs, exit codes and signals."""
+"""Commands of graphbench in separate processes: their logs, exit codes and signals."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_a_failing_command_says_how_to_go_on(capfd):
 
 @pytest.fixture
 def tool(tmp_path, monkeypatch):
-    """Stands for Python: says what it was given, and `wait` waits for SIGTERM, which it ends in good order."""
+    """Replace Python by a script that prints its command; `wait` waits for SIGTERM and exits cleanly."""
     path = tmp_path / "tool"
     path.write_text(
         "#!/bin/bash\n"

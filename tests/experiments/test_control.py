@@ -1,4 +1,4 @@
-"""The four rows of a control: which options make them, widths of equal size, and that they train."""
+"""The four rows of a control: their options, widths of equal size, and that they train."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ GLOBAL = {"TransformerAttention", "SparseFlowAttention", "SampledAttention", "De
 
 
 class Model:
-    """Parameters as a known function of width, heads and what an overlay leaves; it remembers its command lines."""
+    """A fake model with a known number of parameters by width and overlay; it records its command lines."""
 
     def __init__(self, heads=4, **dims):
         self.heads, self.dims, self.asked = heads, dims, []
@@ -66,7 +66,7 @@ def test_rows_are_the_overlays_of_the_folder_and_the_recipe_itself():
 
 @pytest.mark.parametrize("heads", [1, 4, 16])
 def test_a_width_is_the_multiple_of_the_heads_that_comes_nearest(heads):
-    """Of the closed form: the root of 7 w^2 + 22 w = 13 64^2 + 22 64 is 86.9."""
+    """In closed form: the root of 7 w^2 + 22 w = 13 64^2 + 22 64 is 86.9."""
     target = 13 * 64**2 + 22 * 64
     exact = (-22 + math.sqrt(22**2 + 28 * target)) / 14
     row = rows_of(Model(heads))["messages"]
@@ -120,7 +120,7 @@ def test_a_sweep_trains_the_rows_in_folders_of_their_own_with_their_options():
 
 
 def made(recipe: str, row: ControlRow):
-    """What a row builds, on random graphs of the recipe's specification."""
+    """Build a row's model on random graphs of the recipe's specification."""
     words = [word for name in row.recipe for word in ("--config", name)]
     short = ("max_steps=2", "limit_val_batches=0", "logger=false", "enable_checkpointing=false")
     return build("sweep", [*words, *row.options, *stand_in_options([recipe]), *(f"--trainer.{one}" for one in short)])

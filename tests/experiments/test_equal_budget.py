@@ -1,4 +1,4 @@
-"""The table of all models at one equal budget: who is in it, what they share, and that one failure stops no other."""
+"""The table of all models at one budget: its models, the options they share, and a failure that stops no other."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_a_model_that_fails_is_named_and_the_others_have_rows_and_records(script
         asked = ["--output", str(tmp_path), "--data", "zinc", "--models", *models, "--seeds", *seeds]
         asked += ["--epochs", "1", "--data.init_args.source=pyg", "--trainer.enable_progress_bar=false"]
         assert script.main([*asked, "--records", str(kept)]) == 0
-    assert read_records([kept]) == found, "what is added bit by bit, or twice, is what one call makes"
+    assert read_records([kept]) == found, "records added in parts, or twice, are those of one call"
     assert found[0].recipe == ("equal-budget/zinc",)
     assert {"--model.architecture=GIN", "--data.init_args.source=pyg"} <= set(found[0].options)
     assert "--trainer.enable_progress_bar=false" not in found[0].options

@@ -1,4 +1,4 @@
-"""The script for a borrowed card: its time limit, what it returns, and that each part runs."""
+"""The script for a borrowed GPU: its time limit, the files it returns, and that each part runs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SCRIPT = ROOT / "experiments" / "gpu.sh"
 MEGABYTE = 1_000_000
 pytestmark = pytest.mark.skipif(shutil.which("bash") is None, reason="no bash")
 
-#: Notes its words; a `fit` leaves a checkpoint that cannot be compressed, and the version may come late.
+#: Logs its words; `fit` writes an incompressible checkpoint, and `version` may be slow.
 PYTHON = """#!/bin/bash
 echo "$@" >> "$NOTES"
 case " $* " in
@@ -33,7 +33,7 @@ esac
 
 
 def start(tmp_path: Path, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Run the script with a stand-in for Python, in folders of its own."""
+    """Run the script with a stand-in for Python, in separate folders."""
     python = tmp_path / "python"
     python.write_text(PYTHON)
     python.chmod(0o755)
@@ -59,7 +59,7 @@ def test_all_parts_in_the_order_of_their_value(tmp_path: Path) -> None:
 
 
 def test_scripts_have_the_options_that_they_get(tmp_path: Path) -> None:
-    """By name, in the source of their parsers."""
+    """Each option is looked up in the source of the parsers."""
     for part in ("all", "roofline"):
         start(tmp_path, part)
     commands = [line.split() for line in noted(tmp_path) if line.startswith("speed/")]
@@ -83,7 +83,7 @@ def test_the_limit_counts_from_the_start(tmp_path: Path) -> None:
 
 
 def test_what_comes_back_is_few_files_and_goes_on(tmp_path: Path) -> None:
-    """Checkpoints that find no room are named; the others are where the next machine looks for them."""
+    """Checkpoints that do not fit are named; the next machine finds the others."""
     done = start(tmp_path, "gps-zinc", SIZE=str(40 * MEGABYTE))
     assert done.returncode == 0, done.stderr
     out = tmp_path / "out"

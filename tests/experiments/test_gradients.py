@@ -1,4 +1,4 @@
-"""Gradients by layer, against those that autograd gives one by one, and the script as users type it."""
+"""Gradients by layer against `torch.autograd.grad`, and the script as users run it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def gradients():
 
 
 def test_norms_are_those_of_each_layer_and_depth_multiplies_them_under_re_attention(gradients):
-    """One model, with re-attention and without: of rows of about 120 weights only the first multiply gradients."""
+    """With rows of about 120 weights, gradients grow with re-attention and not without it."""
     grows = []
     for overlays in (["sat/overlays/re-attention"], []):
         model, batch = gradients.made(["sat/cluster", *overlays], DATA, seed=0)

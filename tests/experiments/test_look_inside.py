@@ -1,4 +1,4 @@
-"""The figures of the tutorial on depth show what its records say, and the tutorial's table is theirs."""
+"""The figures and the table of the tutorial on depth against its records."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RECORDS = ROOT / "experiments" / "records" / "look_inside"
 
 
 def rows():
-    """Every run of the records, read by other means."""
+    """Yield every run of the records, read independently."""
     for path in RECORDS.glob("*.json"):
         for run in json.loads(path.read_text(encoding="utf-8")):
             yield FIGURES.NAMES[path.stem], run
@@ -37,7 +37,7 @@ def panel(figure, title):
 
 
 def line(axes, name):
-    """Points of the line of a label."""
+    """Return the points of the line with this label."""
     (found,) = (one for one in axes.containers if one.get_label() == name)
     return np.asarray(found.lines[0].get_xydata())
 
@@ -60,7 +60,7 @@ def test_points_are_means_of_the_records(runs, title, value):
 
 
 def test_lines_by_layer_are_means_of_the_records(runs):
-    """Capacity has one value a layer, so that a line's length tells its depth."""
+    """Capacity has one value per layer, so a line's length is its depth."""
     figure = FIGURES.by_layer(runs)
     for model in runs:
         drawn = {(len(one.get_ydata()), one.get_linestyle()): one.get_ydata() for one in panel(figure, model).lines}
@@ -105,7 +105,7 @@ def test_counting_hops_is_the_best_that_knows_no_more(monkeypatch):
 
 
 def test_a_record_has_what_the_run_wrote(tmp_path):
-    """Tables of the checkpoint that was tested, before the last epoch; a layer that no graph has a value for."""
+    """The tested checkpoint is not that of the last epoch, and one layer has no value."""
     folder = tmp_path / "study" / "runs" / "a-0"
     (folder / "diagnostics").mkdir(parents=True)
     results = {

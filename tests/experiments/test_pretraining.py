@@ -1,4 +1,4 @@
-"""Labels to pre-train on, and the file of weights that comes of them."""
+"""Labels for pre-training, and the exported file of weights."""
 
 from __future__ import annotations
 

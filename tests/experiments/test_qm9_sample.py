@@ -14,7 +14,7 @@ SCRIPT = load_script(Path(__file__).parents[2] / "experiments" / "qm9_sample.py"
 
 @pytest.fixture
 def frame():
-    """Alkanes and ethers, methane three times, and a line that is no molecule."""
+    """Return ethers, methane three times, and a line that is not a molecule."""
     smiles = ["C", "C", "C", "no molecule", *(f"{'C' * (n % 40 + 1)}O{'C' * (n // 40 + 1)}" for n in range(2_600))]
     return pd.DataFrame({"SMILES": smiles, "HOMO_LUMO_gap_au": np.arange(len(smiles)) / 1000, "Dipole_debye": 1.0})
 

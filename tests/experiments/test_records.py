@@ -1,4 +1,4 @@
-"""Records of runs: what they say, and which files are none."""
+"""Records of runs: their contents, and files that are refused."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ENVIRONMENT = {
 
 
 def leave(folder, metrics=""):
-    """What a finished training leaves."""
+    """Write the files of a finished training."""
     folder.mkdir()
     (folder / "results.json").write_text(json.dumps(SCORES))
     (folder / "environment.json").write_text(json.dumps(ENVIRONMENT))

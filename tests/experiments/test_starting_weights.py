@@ -1,4 +1,4 @@
-"""Drawn parts of a file, and the table, of the comparison with and without starting weights."""
+"""The comparison with and without starting weights: drawn parts of a file, and the table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""States of units from files alone: who is alive, what failed and why, and how far a run is."""
+"""States of units from files only: which are alive, which failed and why, and how far a run is."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from graphbench.experiments.status import read_status, summarize, write_plan, wr
 
 
 def run(folder, *, epochs=(), of=9, results=None, holder=None):
-    """The folder of a run as `fit` leaves it, up to where it is."""
+    """Write the folder of a run as `fit` leaves it after some epochs."""
     folder.mkdir(parents=True)
     (folder / "config.yaml").write_text(
         f"# a\nseed_everything: 0\ntrainer:\n  devices: 1\n  max_epochs: {of}\ndata: {{}}\n"
@@ -91,7 +91,7 @@ def test_a_run_of_another_machine_lives_by_its_signs(tmp_path):
     for path in (record, *lonely.iterdir(), *launched.iterdir()):
         os.utime(path, (long_ago, long_ago))
     units = {unit.name: unit for unit in read_status(tmp_path)}
-    assert units["a-0"].state == "running", "nobody can know"
+    assert units["a-0"].state == "running", "it may be alive"
     assert "elsewhere" in units["a-0"].note
     assert "120 minutes" in units["a-0"].note
     assert units["b-0"].state == "stopped", "its job would have given a sign"
@@ -152,7 +152,7 @@ def test_shares_of_a_prediction(tmp_path):
     assert [unit.note.partition(" ")[0] for unit in units.values()] == ["3", "1", "0", "0"]
     assert units["3/4"].lines == ("no such column",)
     note_begin(tmp_path / ROOM / "share-4-of-4.json")
-    assert states(tmp_path)["4/4"] == "running", "in a job of its own, which has not opened the folder"
+    assert states(tmp_path)["4/4"] == "running", "its job has not opened the folder yet"
     (tmp_path / ".share-4-of-4.json").unlink()
     note_end(tmp_path / ROOM / "share-4-of-4.json", 128 + 15)
     assert states(tmp_path)["4/4"] == "stopped", "before it opened the folder"

@@ -1,4 +1,4 @@
-"""The plan of a study: which configurations are one training, whose control a model has, and what names its data."""
+"""The plan of a study: configurations that are one training, the control of a model, and the names of data."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SETTINGS = {
 
 
 def changed(**options):
-    """The settings with another option of the trainer."""
+    """Return the settings with other options of the trainer."""
     return {**SETTINGS, "trainer": {**SETTINGS["trainer"], **options}}
 
 
@@ -33,7 +33,7 @@ def test_devices_and_callbacks_that_measure_make_no_other_training_and_its_lengt
 
 @pytest.fixture
 def runs(tmp_path):
-    """Write a run with a seed, finished or not."""
+    """Return a function that writes a run with a seed, finished or not."""
 
     def write(place, seed, finished, settings=SETTINGS):
         folder = tmp_path / place
@@ -53,9 +53,9 @@ def test_runs_are_found_by_configuration_and_seed(runs, tmp_path):
     runs("sweep/runs/longer-2", 2, finished=True, settings=changed(max_epochs=20))
     row = Row("depth", "ZINC", "4 layers", settings=SETTINGS)
     alone, both = Standing(tmp_path / "study"), Standing(tmp_path / "study", [tmp_path / "sweep"])
-    assert alone.find(row, 0) == own, "which goes on"
+    assert alone.find(row, 0) == own, "it is resumed"
     assert both.find(row, 0) == elsewhere, "the finished one first"
-    assert both.find(row, 1) is None, "an unfinished run elsewhere may be somebody's"
+    assert both.find(row, 1) is None, "an unfinished run elsewhere may be in use"
     assert both.find(row, 2) is None
 
 
@@ -63,7 +63,7 @@ def test_runs_are_found_by_configuration_and_seed(runs, tmp_path):
 def test_a_file_has_the_control_of_its_class(model, folder):
     assert folder in families()
     assert family_of(["mine.yaml"], f"somewhere.{model}") == folder
-    assert family_of([f"{folder}/zinc"], "somewhere.Other") == folder, "a recipe has that of its folder"
+    assert family_of([f"{folder}/zinc"], "somewhere.Other") == folder, "the folder of a recipe decides"
     assert family_of(["mine.yaml"], "somewhere.GatedGCN") is None
 
 

@@ -1,4 +1,4 @@
-"""Trainings of experiments without training: what is skipped, what goes on, and the tables."""
+"""Trainings of experiments with pretended commands: which are skipped or resumed, and the tables."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from graphbench.runs.holding import claimed
 
 @pytest.fixture
 def calls(monkeypatch):
-    """Commands that would have run."""
+    """Record commands instead of running them."""
     made = []
     monkeypatch.setattr(experiments, "graphbench", lambda *arguments: made.append(arguments))
     return made
@@ -109,7 +109,7 @@ def test_tables_are_replaced_as_a_whole(tmp_path):
 
 
 def finish(training, output, **scores):
-    """The folder as `graphbench fit` and `test` leave it."""
+    """Write the folder as `graphbench fit` and `test` leave it."""
     scores = {"metric": "MAE", "val": {"val/MAE": 1.0}, "test": {"test/MAE": 2.0}, "epochs": 3, "steps": 12} | scores
     record(training.folder(output), parameters=5, fit_seconds=7.5, data="generated", **scores)
     packages = {"graphbench-lightning": "0.1.0", "torch": "2.6", "ogb": "1.3"}
@@ -188,7 +188,7 @@ def test_a_training_that_goes_on_gets_the_options_of_the_machine(tmp_path, monke
 
 def test_what_another_process_trains_is_left_to_it_between_its_commands_as_well(calls, tmp_path):
     training = Training("gps", 0, [{"a": 1}])
-    record(training.folder(tmp_path), val={"val/MAE": 1.0})  # it is trained, and not tested yet
+    record(training.folder(tmp_path), val={"val/MAE": 1.0})  # trained, but not tested yet
     with (
         claimed(training.folder(tmp_path)),
         pytest.raises(TrainedElsewhere, match=rf"process {os.getpid()} on .* works on it\. Run the same command"),
@@ -205,7 +205,7 @@ def test_what_another_process_finishes_meanwhile_is_not_run_again(calls, tmp_pat
     claims = experiments.claimed
 
     def late(folder):
-        record(folder, val={"val/MAE": 1.0}, test={"test/MAE": 2.0})  # the other one ends just before
+        record(folder, val={"val/MAE": 1.0}, test={"test/MAE": 2.0})  # the other process ends first
         return claims(folder)
 
     monkeypatch.setattr(experiments, "claimed", late)

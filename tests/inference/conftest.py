@@ -15,7 +15,7 @@ TASKS = {
 
 @pytest.fixture(scope="session")
 def own_file(tmp_path_factory):
-    """Thirty molecules with a number, a class and two labels."""
+    """Write a file of thirty molecules with a number, a class and two labels."""
     rows = ["smiles,value,kind,hot,cold"]
     rows += [f"{smiles},{100 + n / 3},{n % 3},{n % 2},{n // 2 % 2}" for n, smiles in enumerate(SMILES)]
     path = tmp_path_factory.mktemp("own") / "own.csv"
@@ -25,7 +25,7 @@ def own_file(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def fitted(own_file, tmp_path_factory):
-    """A function: the folder of a fit of one epoch for a task."""
+    """Return a function that fits a task for one epoch and returns the run's folder."""
     done = {}
 
     def fitted(task):

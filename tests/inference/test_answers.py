@@ -1,4 +1,4 @@
-"""Answers of several models joined row by row, and the tables they become."""
+"""Answers of several models, joined row by row, and their tables."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from graphbench.inference.answers import Answers, agreed, answer_table
 
 #: Four rows with 2, 3, 1 and 2 nodes.
 NODES = np.array([2, 3, 1, 2])
-#: Of the graphs, which are not looked at here.
+#: In place of the graphs, which these tests do not read.
 NONE = GraphTable.from_graphs([{"num_nodes": 1, "edge_index": torch.empty(2, 0, dtype=torch.int64)}])
 
 
 def answers(rows, problems, offset=0.0, remarks=None):
-    """Values `row + node / 10 + offset` of nodes."""
+    """Return answers with the value `row + node / 10 + offset` for each node."""
     values = [row + node / 10 + offset for row in rows for node in range(NODES[row])]
     return Answers(np.array(values)[:, None], list(rows), NODES[list(rows)], dict(problems), remarks)
 

@@ -1,4 +1,4 @@
-"""Intervals and sets of classes against crepes, by random cases; and where both differ, whose rank is exact."""
+"""Intervals and class sets against crepes on random cases, and the exact rank if crepes' is rounded up."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from graphbench.inference.intervals import Intervals, conformal_rank
 
 crepes = pytest.importorskip("crepes", reason="needs crepes, which `make env` installs")
 
-#: (n + 1) c is no whole number for the rows below, where crepes' rank may be one off by rounding.
+#: (n + 1) c is not whole for the rows below: at whole numbers rounding may change crepes' rank.
 COVERAGES = ("0.51", "0.803", "0.9037")
 SEEDS = range(5)
 
@@ -71,7 +71,7 @@ def test_sets_are_those_of_crepes(by_class, coverage):
 
 
 def test_a_whole_rank_is_not_rounded_up():
-    """Of 99 rows the 90th is enough for 0.9; (1 - 0.9) * 100 is below 10 in floating point: crepes takes the 91st."""
+    """With 99 rows, rank 90 covers 0.9; (1 - 0.9) * 100 is below 10 in floats, so crepes may use rank 91."""
     errors = np.arange(1.0, 100.0)
     ours = Intervals.fit(Fraction("0.9"), np.zeros((99, 1)), errors[:, None], ["y"]).half_widths[0]
     theirs = crepes.ConformalRegressor().fit(errors).predict_int(np.zeros(1), confidence=0.9)[0, 1]

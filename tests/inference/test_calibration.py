@@ -1,4 +1,4 @@
-"""Temperatures against a minimiser of torch's own losses, and probabilities against the tasks'."""
+"""Temperatures against a minimiser of torch's losses, and probabilities against the tasks'."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def of_classes(count):
 
 
 def sampled(width, factor, rows=1500, seed=0):
-    """Logits `[rows, width]` that are `factor` times those which the classes `[rows]` follow."""
+    """Draw classes `[rows]` from logits; return `factor` times the logits `[rows, width]`, and the classes."""
     generator = torch.Generator().manual_seed(seed)
     true = torch.randn(rows, width, generator=generator, dtype=torch.float64) * 1.5
     logits = torch.cat((torch.zeros(rows, 1), true), 1) if width == 1 else true
@@ -33,7 +33,7 @@ def sampled(width, factor, rows=1500, seed=0):
 
 
 def most_likely(loss):
-    """The T of the smallest loss, by a minimiser that knows nothing of slopes."""
+    """Return the T of the smallest loss, found by a derivative-free minimiser."""
     found = minimize_scalar(lambda power: float(loss(np.exp(power))), bounds=(-4, 4), method="bounded",
                             options={"xatol": 1e-9})  # fmt: skip
     return float(np.exp(found.x))
@@ -55,7 +55,7 @@ def test_the_temperature_of_classes_minimises_the_cross_entropy(factor):
 
 
 def test_a_temperature_is_tried_on_rows_that_it_was_not_fitted_on():
-    """Against a loop over the same fifths with torch's minimiser."""
+    """Against a loop over the same fifths with SciPy's minimiser."""
     logits, classes = sampled(3, 3.0, rows=200)
     found = Temperature.fit(log_probabilities(logits.numpy(), of_classes(3)), classes[:, None].numpy())
     fold = torch.from_numpy(np.random.default_rng(0).permutation(200) % 5)

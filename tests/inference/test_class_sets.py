@@ -13,12 +13,12 @@ from graphbench.inference.class_sets import ClassSets
 from graphbench.inference.intervals import conformal_rank
 
 SIMULATIONS = 2000
-#: A right implementation fails one simulation in a million of them.
+#: Probability that a correct implementation fails a bound.
 RARE = 1e-6
 
 
 def draw(generator, rows, classes=3):
-    """Rows of a rare and two usual classes, and a model that is too sure and seldom says the rare one."""
+    """Draw one rare and two common classes, and an overconfident model that underrates the rare one."""
     truth = generator.choice(classes, size=rows, p=[0.1, 0.4, 0.5])
     logits = generator.normal(size=(rows, classes))
     logits[np.arange(rows), truth] += 0.7
@@ -29,7 +29,7 @@ def draw(generator, rows, classes=3):
 
 @pytest.mark.parametrize(("rows", "coverage"), [(39, Fraction(9, 10)), (57, Fraction(3, 4))])
 def test_the_true_class_is_in_the_set_as_often_as_the_theorem_says(rows, coverage):
-    """Without ties the coverage is k / (n + 1), whatever the model."""
+    """Without ties the coverage is k / (n + 1) for any model."""
     generator, hits = np.random.default_rng(rows), 0
     for _ in range(SIMULATIONS):
         probabilities, truth = draw(generator, rows + 1)
@@ -54,7 +54,7 @@ def test_by_class_each_class_is_covered_and_otherwise_a_rare_one_is_not():
 
 
 def test_thresholds_are_those_of_the_rank():
-    """Nine rows and 0.8: k = 8, the second smallest probability of the true class."""
+    """Nine rows and 0.8 give k = 8: the second smallest probability of the true class."""
     probabilities = np.linspace(0.1, 0.9, 9)
     sets = ClassSets.fit(Fraction(8, 10), np.stack([probabilities, 1 - probabilities], 1), np.zeros((9, 1)), "y", "ab")
     assert sets.thresholds == pytest.approx((0.2, 0.2))

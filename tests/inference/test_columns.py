@@ -52,7 +52,7 @@ def test_a_probability_of_one_half_is_a_no_as_in_scores():
 
 
 def test_targets_are_called_as_predictions_are():
-    """Unknown classes are negative in tables and NaN where rows of several inputs were joined."""
+    """Unknown classes are negative in tables, and NaN if rows of several inputs were joined."""
     named = Molecules("none.csv", "kind", task="classification", classes=["no", "yes"])
     for unknown in (-1, np.nan):
         found = target_columns(named, np.array([[1], [unknown], [0]]), named.class_labels())

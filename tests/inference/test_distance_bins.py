@@ -1,4 +1,4 @@
-"""Intervals by distance to the training set: coverage in each bin by simulation, also where the distances shift."""
+"""Intervals by distance to the training set: coverage in each bin by simulation, also under a shift."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from graphbench.inference.class_sets import ClassSets
 from graphbench.inference.distance_bins import DistanceBins, bin_edges
 from graphbench.inference.intervals import Intervals, conformal_rank
 
-#: A right implementation fails one simulation in a million of them.
+#: Probability that a correct implementation fails a bound.
 RARE = 1e-6
 NINE = Fraction(9, 10)
 
 
 def rows(generator, count, beta):
-    """Distances of law Beta(2, beta), and errors that grow with them: predictions are 0."""
+    """Draw distances from Beta(2, beta), and errors that grow with them; predictions are 0."""
     distances = generator.beta(2, beta, count)
     return distances, (0.1 + 2 * distances**2) * generator.standard_normal(count)
 
@@ -32,7 +32,7 @@ def fitted(distances, errors):
 
 
 def test_every_bin_is_covered_under_a_shift_that_one_width_does_not_survive():
-    """Validation rows are near, test rows far: in each bin at least c - (1 - c) / m, and at most c + 1 / (m + 1)."""
+    """Each bin covers at most c + 1 / (m + 1) of farther rows, and each but the last at least c - (1 - c) / m."""
     generator, hits, counts, plain = np.random.default_rng(0), np.zeros(4), np.zeros(4), []
     m = 50
     for _ in range(400):
@@ -51,7 +51,7 @@ def test_every_bin_is_covered_under_a_shift_that_one_width_does_not_survive():
     assert np.mean(plain) < 0.8, "one width is too narrow for rows that are farther away"
     assert (shares[:3] > 0.9 - 0.1 / m - 0.01).all()
     assert (shares < 0.9 + 1 / (m + 1) + 0.02).all()
-    assert shares[3] > 0.8, "in the last bin distances shift, too"
+    assert shares[3] > 0.8, "in the last bin distances shift"
 
 
 def test_exchangeable_rows_are_covered_in_each_bin():
@@ -72,7 +72,7 @@ def test_edges_are_quantiles_and_ties_stay_together():
     assert bin_edges(np.arange(100) / 100, NINE) == (0.49,)
     assert bin_edges(np.arange(400)[::-1] / 400, NINE) == tuple((np.array([100, 200, 300]) - 1) / 400)
     tied = np.repeat([0.1, 0.2, 0.9], [20, 120, 60])
-    assert bin_edges(tied, NINE) == (0.2,), "edges of the bins with 50, 100 and 150 rows are one and the same"
+    assert bin_edges(tied, NINE) == (0.2,), "edges at 50 and 100 rows are equal; that at 150 is the maximum"
     between = np.concatenate([np.zeros(99), [0.2], np.linspace(0.3, 0.9, 100)])
     assert bin_edges(between, NINE) == (0.0, between[149]), "a bin from 0 to 0.2 would have one row"
     assert bin_edges(np.arange(450) / 450, Fraction(99, 100)) == (224 / 450,), "a bin needs 198 rows"

@@ -1,4 +1,4 @@
-"""Several models that answer together, held against what each says alone; on the command line as users type it."""
+"""Ensembles against the answers of their members, in Python and on the command line."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_one_member_is_the_predictor_itself():
 
 
 def test_models_that_read_alike_share_a_reader_and_each_encoding(tmp_path, monkeypatch):
-    """Three models with one encoding read and encode a file once, with the bits of models that read each for itself."""
+    """Three models with one encoding read and encode a file once; the bits are those of separate readers."""
     read, encoded = [], []
     compute, stream = RWSE.compute, stream_molecules
     members = [untrained(ZINC(), seed, {"positional_encoders": [RWSEEncoder(4, 2)]}) for seed in range(3)]
@@ -136,7 +136,7 @@ def test_other_benchmarks_and_tasks_are_refused():
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
-    """A folder with `mine.csv` and a function that fits a run there and returns its folder."""
+    """Write `mine.csv` and return a function that fits a run on it and returns its folder."""
     folder = tmp_path_factory.mktemp("together")
     rng = np.random.default_rng(0)
     rows = [f"{s}.{t},{len(s) + rng.normal():.3f},{int(len(s) + rng.normal() * 3 > 9)}" for s in SMILES
@@ -158,7 +158,7 @@ def place(tmp_path_factory):
 
 
 def refused(capsys, *arguments):
-    """The one line that a command ends with."""
+    """Run a command that must fail and return its one error line."""
     capsys.readouterr()
     assert main(["predict", *map(str, arguments)]) == 1
     lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("graphbench: ")]

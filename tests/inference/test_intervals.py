@@ -12,21 +12,21 @@ from graphbench.errors import BadInput
 from graphbench.inference.intervals import Intervals, conformal_rank, parse_coverage
 
 SIMULATIONS = 4000
-#: A right implementation fails one simulation in a million of them.
+#: Probability that a correct implementation fails a bound.
 RARE = 1e-6
 
 
 @pytest.mark.parametrize(("rows", "coverage"), [(37, "0.9"), (19, "0.95"), (50, "0.5"), (10, "0.8")])
 @pytest.mark.parametrize("law", ["skewed", "heavy"])
 def test_new_rows_are_covered_as_often_as_the_theorem_says(rows, coverage, law):
-    """Without ties the coverage is k / (n + 1), whatever the distribution and however bad the model."""
+    """Without ties the coverage is k / (n + 1) for any distribution and any model."""
     generator = np.random.default_rng(rows)
     noise = generator.exponential if law == "skewed" else lambda size: generator.standard_t(2, size)
     wanted, hits = parse_coverage(coverage), 0
     for _ in range(SIMULATIONS):
         x = generator.uniform(size=(rows + 1, 1))
         y = x**2 + (1 + 3 * x) * noise(size=(rows + 1, 1))
-        predictions = 0.5 * x - 1  # a biased model that knows nothing of the growing noise
+        predictions = 0.5 * x - 1  # a biased model that ignores the growing noise
         found = Intervals.fit(wanted, predictions[:-1], y[:-1], ["y"])
         bounds = found.columns(predictions[-1:])
         hits += int(bounds["y_low"][0] <= y[-1, 0] <= bounds["y_high"][0])
@@ -48,7 +48,7 @@ def test_ties_only_raise_the_coverage():
 
 @pytest.mark.parametrize("text", ["0.55", "0.7", "0.9", "0.95", "0.999"])
 def test_the_rank_is_the_first_that_suffices(text):
-    """In whole numbers: no product such as 0.55 * 100 = 55.00000000000001 may raise it."""
+    """Computed in integers: a product such as 0.55 * 100 = 55.00000000000001 must not raise it."""
     digits = len(text) - 2
     numerator, denominator = int(text[2:]), 10**digits
     for rows in range(1, 300):
@@ -102,7 +102,7 @@ def test_intervals_of_a_target_in_log10_are_those_of_its_logarithm():
 
 
 def test_widths_that_follow_a_spread_are_covered_and_proportional_to_it():
-    """A spread that knows the noise gives widths that differ; the coverage is that of any score."""
+    """Widths from a spread that follows the noise differ, but the coverage is the same."""
     generator, wanted, hits, rows = np.random.default_rng(5), Fraction(9, 10), 0, 39
     for _ in range(SIMULATIONS):
         spread = generator.uniform(0.1, 2, size=(rows + 1, 1))

@@ -1,4 +1,4 @@
-"""`graphbench.load` of a run's folder, held against what `graphbench predict --split` wrote of it."""
+"""`graphbench.load` of a run's folder against the output of `graphbench predict`."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_run_and_its_checkpoint_answer_alike_and_draw_no_random_numbers(fitted
     assert one["prediction_value"][0] == pytest.approx(one["prediction_value"][1], rel=1e-6)
     assert one["problem"].tolist() == ["", "", "there is no molecule (None)"]
     assert pd.isna(one["prediction_value"][2])
-    assert abs(one["prediction_value"][0] - 105) < 30, "not in real units"
+    assert abs(one["prediction_value"][0] - 105) < 30, "not in the target's units"
     assert one["prediction_value"].dtype == "float32"
     double = shutil.copytree(run, tmp_path / "double")
     text = (run / "config.yaml").read_text()

@@ -1,4 +1,4 @@
-"""Tables written part by part: equal to the whole, there only when whole."""
+"""Tables written in parts equal the whole table and appear only when complete."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_an_error_leaves_standard_output_open(monkeypatch):
 
 
 def test_a_carriage_return_in_a_cell_starts_no_row(tmp_path):
-    """Python's csv module and pandas read what was written."""
+    """Python's csv module and pandas read back what was written."""
     frames = [
         pd.DataFrame({"smiles": ["C\rC", 'O"\r\n'], "x": [1.5, None]}),
         pd.DataFrame({"smiles": ["N", None, "N\rN"], "x": [2.5, 3.0, 3.5]}),
@@ -92,7 +92,7 @@ def test_names_of_outputs(tmp_path):
 
 
 def test_standard_output_gets_every_part_at_once(tmp_path, capfdbinary):
-    """Rows are there before the next ones are asked for, as a pipe expects."""
+    """Rows are written before the next ones are requested, as a pipe expects."""
     seen = []
 
     def parts():

@@ -1,4 +1,4 @@
-"""A table in parts: each row once and in order, equal bytes after any interruption, and no part of something else."""
+"""A table in parts: each row once and in order, equal bytes after an interruption, no parts of other predictions."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ PART_ROWS = 10
 
 
 class Killed(BaseException):
-    """In the place of a signal."""
+    """Raised in place of a signal."""
 
 
 def blocks(sizes, answered):
-    """Blocks of an input as a reader yields them; notes the rows of those that are answered."""
+    """Yield blocks of an input as a reader does, and add "end" to `answered` after the last."""
     row = 0
     for size in sizes:
         rows = np.arange(row, row + size)
@@ -38,7 +38,7 @@ def blocks(sizes, answered):
 
 
 def answer(views, answered, fail):
-    """A table with one or two rows for each row of the input, as of nodes."""
+    """Yield tables with one or two rows for each input row, as for nodes."""
     for (view,) in views:
         if fail(view):
             raise Killed
@@ -50,7 +50,7 @@ def answer(views, answered, fail):
 
 
 def fill(folder, sizes, share="1/1", resume=True, identity=IDENTITY, fail=lambda view: False, part_rows=PART_ROWS):
-    """Write a share as the command does; returns what `finish` says and the rows that were answered."""
+    """Write a share as the command does; return the result of `finish` and the answered rows."""
     answered = []
     with PartsFolder.opened(folder, identity, {}, Share.parse(share), part_rows, resume) as parts:
         parts.write(answer(parts.wanted(blocks(sizes, answered)), answered, fail))
@@ -108,7 +108,7 @@ def test_any_interruption_leaves_whole_parts_and_the_rest_follows(whole, tmp_pat
         folder, answered = tmp_path / str(attempt), Counter()
         for _ in range(3):
             at = random_numbers.randrange(sum(SIZES))
-            with contextlib.suppress(Killed):  # unless the part of this row is there
+            with contextlib.suppress(Killed):  # unless the part of this row exists
                 fill(folder, SIZES, fail=lambda view, at=at: at in view.frame["row"].tolist())
             there = contents(folder)
             assert all(there[name] == whole[name] for name in there if name.startswith("part-"))
@@ -182,7 +182,7 @@ def test_two_processes_do_not_write_one_share(tmp_path):
 
 
 def test_shares_that_read_other_rows_are_not_called_complete(tmp_path):
-    """As where the input was altered with its time and size, or read by another version."""
+    """As if the input changed but kept its time and size, or another version read it."""
     fill(tmp_path / "one", SIZES, "2/2")
     with pytest.raises(CorruptData, match=r"part-000001\.parquet .*\b12\b.*\b13\b"):
         fill(tmp_path / "one", (4, 4, 5, *SIZES[3:]), "1/2")

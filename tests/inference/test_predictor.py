@@ -1,4 +1,4 @@
-"""A `Predictor` without a run: untrained models, answers held against the module itself."""
+"""A `Predictor` without a run: answers of untrained models against the module itself."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SIZES = (3, 9, 5, 7)
 
 
 class Toy(GraphBenchmark):
-    """Graphs with one categorical and two dense columns; `task` as the test needs it."""
+    """Graphs whose nodes have one categorical and two dense columns."""
 
     spec = BenchmarkSpec(
         name="Toy",
@@ -48,7 +48,7 @@ class Toy(GraphBenchmark):
 
 
 def graphs():
-    """Rings with PyG's names for fields."""
+    """Return rings with PyG's names for fields."""
     generator = torch.Generator().manual_seed(3)
     found = []
     for size in SIZES:
@@ -70,7 +70,7 @@ def predictor(benchmark, **options):
 
 
 def alone(found, graph):
-    """The module's own answer to one graph, by a batch that is made by hand."""
+    """Return the module's answer to one graph, from a batch built by hand."""
     fields = {"num_nodes": graph.num_nodes, "edge_index": graph.edge_index, "x": graph.x, "x_dense": graph.x_dense}
     table = GraphTable.from_graphs([{**fields, "edge_dense": graph.edge_attr}])
     for encoding in found.data.encodings:
@@ -95,7 +95,7 @@ def test_nodes_get_a_row_each_with_the_answer_to_their_graph_alone():
 
 
 def test_answers_are_those_of_evaluation_whatever_mode_training_left():
-    """Of a module that trains but for one frozen part, whose mode stays, too."""
+    """All parts but one are in training mode, and each part keeps its mode."""
     found = predictor(Toy(), batch_size=2)
     expected = found.predict(graphs()), found.embed(graphs(), level="node")
     module = found.module.train()
@@ -165,7 +165,7 @@ def test_a_failed_encoding_is_the_problem_of_its_graph(monkeypatch):
     monkeypatch.setattr(encoding, "compute", fails_on_five)
     frame = found.predict(graphs())
     assert frame[frame["problem"] != ""]["problem"].tolist() == ["five is too odd"]
-    kept = expected["probability_red"].drop(2).to_numpy()  # of all nodes of the third graph
+    kept = expected["probability_red"].drop(2).to_numpy()  # without the nodes of the third graph
     assert frame[frame["problem"] == ""]["probability_red"].to_numpy() == pytest.approx(kept, abs=1e-6)
 
 
@@ -258,7 +258,7 @@ def test_a_graph_without_edges_is_a_row_of_a_task_on_edges():
         assert found.index.tolist() == [0, 0, 1, 2, 2]
         assert found["problem"].tolist() == ["", "", "the graph has no edges", "", ""]
         assert found["source"].isna().tolist() == [False, False, True, False, False]
-        assert of.predict(Data(num_nodes=1))["problem"].map(bool).tolist() == [True]  # no graph to be had
+        assert of.predict(Data(num_nodes=1))["problem"].map(bool).tolist() == [True]  # the graph cannot be read
 
 
 def test_several_models_answer_a_target_in_log10_by_their_geometric_mean():

@@ -1,4 +1,4 @@
-"""What training saw, by brute force over single graphs; and what is told of others."""
+"""Facts of the training data by brute force over single graphs, and remarks on other graphs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from graphbench.runs import RunFolder
 
 
 class Described:
-    """A benchmark's description alone."""
+    """Only a benchmark's description."""
 
     spec = BenchmarkSpec(
         name="Toy",

@@ -21,14 +21,14 @@ from graphbench.runs import RunFolder
 from graphbench.testing.tiny import tiny_spec
 
 HERE = Path(__file__).parent
-#: Encodings that compute something else since, with their version: what was stored of them is computed anew.
+#: Encodings whose values have changed since, with their version: stored values are recomputed.
 CHANGED = {"ShortestPaths": 2, "LapPE": 2}
 PINNED = json.loads((HERE / "pinned.json").read_text(encoding="utf-8"))
 
 
 @pytest.fixture
 def saved(tmp_path, monkeypatch):
-    """A copy of the saved run, as the working directory that its relative paths need."""
+    """Copy the saved run and make the copy the working directory, as its relative paths need."""
     shutil.copytree(HERE / "saved", tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("GRAPHBENCH_STORE", raising=False)
@@ -43,12 +43,12 @@ def digest(value: object) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()[:20]
 
 
-#: What pinned keys have in place of a version.
+#: Placeholders for versions in the pinned keys.
 VERSIONS = {"rdkit": "any", "scikit-image": "0.26.0"}
 
 
 def without_versions(value: object) -> object:
-    """Keys hold the versions of RDKit and scikit-image, which are not what moved."""
+    """Replace versions of packages in a key, which may differ from those of 0.1.0, by placeholders."""
     if isinstance(value, dict):
         return {key: VERSIONS[key] if key in VERSIONS else without_versions(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -67,10 +67,10 @@ def test_a_saved_run_is_scored_as_it_was(saved):
     assert "rivals" not in after
     for name, splits in before["rivals"].items():
         for split, scores in splits.items():
-            found = after["baselines"][name][split]  # of more metrics than then
+            found = after["baselines"][name][split]  # has more metrics than version 0.1.0
             assert {metric: found[metric] for metric in scores} == pytest.approx(scores, rel=1e-5)
     same_rdkit = rdkit.__version__ == json.loads((saved / "run" / "environment.json").read_text())["packages"]["rdkit"]
-    assert not same_rdkit or entries(saved) == known, "the store's entries were built again under other keys"
+    assert not same_rdkit or entries(saved) == known, "the store's entries were rebuilt under other keys"
 
 
 def test_a_saved_run_is_continued_and_reported(saved):

@@ -1,4 +1,4 @@
-"""Configurations by name: shipped ones are found where a wheel and a clone keep them, and nothing is imported."""
+"""Configurations by name: shipped ones are found in wheels and in clones, without an import."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def distribution(root, name, entries):
 
 @pytest.fixture
 def zoo(tmp_path, monkeypatch):
-    """An installed wheel, a clone in the layout of `src` and one without; importing any of them fails."""
+    """Install a wheel, a clone with a `src` layout and one without; importing any of them fails."""
     site, clone, flat = tmp_path / "site", tmp_path / "clone", tmp_path / "flat"
     for package in (site / "zoo_wheel", clone / "src" / "zoo_clone", flat / "zoo_flat"):
         write(package / "__init__.py", "raise RuntimeError('imported')\n")
@@ -106,7 +106,7 @@ def test_a_path_is_no_name(zoo, name):
 
 
 def test_a_file_and_an_installed_configuration_of_one_name_are_told_apart(zoo, monkeypatch):
-    """The folder in which a command is given may be somebody else's."""
+    """The working directory may belong to someone else."""
     monkeypatch.chdir(zoo)
     write(zoo / "first")
     write(zoo / "second")
@@ -146,7 +146,7 @@ def test_a_folder_is_no_file(zoo, monkeypatch):
     with pytest.raises(BadInput, match=r"--config site: this is a folder and not a file\.$"):
         resolve("site")
     (zoo / "first").mkdir()
-    assert resolve("first").name == "first.yaml", "the name of an installed configuration counts"
+    assert resolve("first").name == "first.yaml", "the installed configuration counts"
 
 
 def test_a_damaged_file_is_named(zoo):
@@ -176,7 +176,7 @@ def test_an_overlay_belongs_to_the_recipe_with_the_longest_name(name, base):
 
 @pytest.mark.parametrize("folder", [ROOT, *PLUGINS], ids=lambda folder: folder.name)
 def test_every_file_of_a_distribution_has_a_name(folder):
-    """Else an entry point is missing, or the environment is older than `pyproject.toml`: pip install -e it again."""
+    """On failure an entry point is missing, or the environment is outdated: run `pip install -e` again."""
     files = set((folder / "configs").rglob("*.yaml"))
     assert files or folder.name in ("kernels", "weights")
     named = {one.path.resolve() for found in configurations.configurations().values() for one in found}
@@ -196,21 +196,21 @@ def test_a_shipped_file_says_what_it_is(name):
     one, text = SHIPPED[name], SHIPPED[name].text
     said = facts(one, SHIPPED)
     expected = said.expected
-    assert not re.search(r"^# Expected|class_path: graphbench[._]", text, re.MULTILINE), "data, and short names"
+    assert not re.search(r"^# Expected|class_path: graphbench[._]", text, re.MULTILINE), "expected:, and short names"
     if said.kind == "recipe":
         trainer = one.content()["trainer"]
-        assert one.summary or expected.source, "a recipe says where it is from"
+        assert one.summary or expected.source, "a recipe names its source"
         for unit in ("epochs", "steps"):
             assert getattr(expected, unit) in (None, trainer.get(f"max_{unit}"))
         if expected.value is not None:
             assert expected.epochs or expected.steps
-            assert expected.data or "source" in one.content()["data"]["init_args"], "which data the score is of"
+            assert expected.data or "source" in one.content()["data"]["init_args"], "the data of the score are missing"
             assert expected.source
             assert expected.metric
         assert (expected.metric is None) == (expected.value is None)
     if said.kind == "overlay":
-        assert text.startswith("# "), "an overlay says in its first line what it changes"
-        assert "metric:" not in text, "that of the recipe stays"
+        assert text.startswith("# "), "an overlay's first line says what it changes"
+        assert "metric:" not in text, "the recipe's metric stays"
         assert expected.variant in (None, name.rpartition("/")[2])
 
 
@@ -223,7 +223,7 @@ def test_variants_are_overlays_of_the_same_folder(name):
 
 @pytest.mark.parametrize("plugin", PLUGINS, ids=lambda folder: folder.name)
 def test_rows_on_the_page_of_a_plug_in_have_the_expected_counts_and_scores(plugin):
-    """Rows that begin with the name of one recipe, or of a recipe and an overlay; scores as fractions or in %."""
+    """Check rows that begin with a recipe, or a recipe and an overlay; scores are fractions or percentages."""
     for row in re.findall(r"^\| `[^`|]+` \|.*", (plugin / "README.md").read_text(encoding="utf-8"), re.MULTILINE):
         name, _, overlay = row.split("`")[1].partition(" + overlays/")
         one = SHIPPED.get(f"{plugin.name}/{name}") or SHIPPED.get(name)
@@ -259,6 +259,6 @@ def test_the_quickstart_in_the_readme_is_what_its_configuration_expects():
 
 
 def test_files_are_plain_yaml():
-    """What libyaml reads, the pure Python loader reads too."""
+    """The pure Python loader reads the same content as libyaml."""
     for one in list(SHIPPED.values())[::10]:
         assert one.content() == yaml.safe_load(one.text)

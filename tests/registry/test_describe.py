@@ -12,7 +12,7 @@ from graphbench.registry import describe
 
 @pytest.fixture
 def package(tmp_path, monkeypatch):
-    """Writes modules of a package that must never run."""
+    """Return a function that writes modules of a package that must never run."""
     name = "never_imported"
     monkeypatch.syspath_prepend(str(tmp_path))
     describe.forget()
@@ -82,7 +82,7 @@ def test_what_the_source_lacks_is_told_and_what_it_may_have_is_not(package, targ
 
 
 def test_options_that_a_class_gives_its_base_are_not_offered(package):
-    """But for those that it takes out of `**options` itself, and for its own that it hands on."""
+    """Except those that it pops from `**options`, and its own parameters that it passes on."""
     name = package(
         classes="""
         class Base:
@@ -122,7 +122,7 @@ def test_namespace_packages_are_searched(tmp_path, monkeypatch):
 
 
 def test_static_reading_agrees_with_python():
-    """Our own package, whose names are lazy: the class found by reading is the one Python finds."""
+    """In this package, whose names are lazy, the class found in the source is the one that Python imports."""
     from graphbench.contracts import Architecture
 
     expected = (Architecture.__doc__ or "").splitlines()[0]

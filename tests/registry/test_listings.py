@@ -20,7 +20,7 @@ from graphbench.runs import trust
 
 ROOT = Path(__file__).parents[2]
 CONTRACTS = {"benchmarks": Benchmark, "encodings": (Encoding, PositionalEncoder), "callbacks": Callback}
-BASES = {"GraphBenchmark"}  # listed for others to derive from, though Python does not call it abstract
+BASES = {"GraphBenchmark"}  # a listed base class that Python does not consider abstract
 
 
 def own(group):
@@ -59,7 +59,7 @@ def test_names_of_the_first_release_are_still_there():
 
 
 def test_what_is_added_is_known_without_installing(tmp_path, monkeypatch):
-    """As after an edit of an installation by `pip install -e`, whose metadata stay as they were."""
+    """As after an edit of a `pip install -e` installation, whose metadata stay unchanged."""
     stub = tmp_path / "benchmarks" / "__init__.pyi"
     stub.parent.mkdir()
     stub.write_text("from .base import GraphBenchmark as GraphBenchmark\nfrom .rings.odd import OddRings as OddRings\n")
@@ -72,7 +72,7 @@ def test_what_is_added_is_known_without_installing(tmp_path, monkeypatch):
         assert own("benchmarks") == {"OddRings"}
         assert registry.find("benchmarks", "OddRings").class_path == "graphbench.benchmarks.rings.odd.OddRings"
         assert own("encodings") == own("callbacks") == set()
-        assert "GPS" in registry.architectures(), "those of plug-ins stay"
+        assert "GPS" in registry.architectures(), "names of plug-ins stay"
     finally:
         monkeypatch.undo()
         registry.refresh()
@@ -102,7 +102,7 @@ def test_every_package_is_in_the_extra_all():
 
 @pytest.fixture
 def core_alone(monkeypatch):
-    """The wheel of graphbench by itself: no plug-in is installed, and none registers anything."""
+    """Hide all plug-ins, as if only the wheel of graphbench were installed."""
     found = list(entry_points.metadata.distributions())
     own = [one for one in found if one.metadata["Name"] not in listings.PLUGINS]
     monkeypatch.setattr(listings, "_is_installed", lambda distribution: False)

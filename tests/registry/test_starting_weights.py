@@ -1,4 +1,4 @@
-"""Weights by name: found where a wheel and a clone keep them, importing nothing; wrong names are explained."""
+"""Weights by name: found in wheels and in clones without an import; errors explain wrong names."""
 
 from importlib import metadata
 
@@ -18,7 +18,7 @@ def distribution(root, name, entries):
 
 @pytest.fixture
 def zoo(tmp_path, monkeypatch):
-    """A wheel and a clone with weights, and a second wheel that claims a name; importing any of them fails."""
+    """Install a wheel and a clone with weights, and a second wheel with a clashing name; importing any fails."""
     wheel, clone = tmp_path / "site" / "zoo_wheel", tmp_path / "clone" / "src" / "zoo_clone"
     for package, folder in ((wheel, wheel / "weights"), (clone, tmp_path / "clone" / "weights")):
         folder.mkdir(parents=True)

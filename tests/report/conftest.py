@@ -1,4 +1,4 @@
-"""Run folders as a fit and a test leave them, with numbers that a test chooses."""
+"""Run folders as fit and test write them, with numbers chosen by each test."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def configuration(seed, architecture, options):
 
 
 def logged_rows(losses, steps_per_epoch=10):
-    """Rows as the loggers write them: learning rate by step, then validation and training scores of an epoch."""
+    """Return rows as the loggers write them: learning rate by step, then scores of an epoch."""
     rows = []
     for epoch, (train, val) in enumerate(losses):
         end = (epoch + 1) * steps_per_epoch - 1
@@ -41,13 +41,13 @@ def logged_rows(losses, steps_per_epoch=10):
 
 @pytest.fixture(scope="session")
 def runs_in():
-    """`runs_in(root)` is a function that writes run folders under a folder; see `make_run`."""
+    """Return a function that returns a `make_run` for any folder."""
     return lambda root: partial(write_run, root)
 
 
 @pytest.fixture
 def make_run(tmp_path):
-    """Writes a run folder and returns it.
+    """Return a function that writes a run folder and returns it.
 
     `scores` are val/MAE and test/MAE (None: not tested), `losses` the training and validation loss of every epoch,
     `results` further entries of results.json; other options go into the configuration of the model.
@@ -75,7 +75,7 @@ def write_run(root, name, seed=0, architecture="GPS", scores=(0.7, 0.9), losses=
 
 @pytest.fixture(scope="session")
 def add_layers():
-    """Writes a diagnostic table by layer: value = base + layer + epoch / 10."""
+    """Return a function that writes a diagnostic table by layer: value = base + layer + epoch / 10."""
 
     def add(folder, stem="attention_capacity", measures=("capacity", "entropy"), base=0.0, layers=3, epochs=(0, 1, 2)):
         rows = [
@@ -90,7 +90,7 @@ def add_layers():
 
 @pytest.fixture(scope="session")
 def add_predictions():
-    """Writes predictions of 200 graphs whose mean absolute error is `mae`."""
+    """Return a function that writes predictions of 200 graphs whose mean absolute error is `mae`."""
 
     def add(folder, mae):
         target = np.random.default_rng(0).normal(size=200)

@@ -23,7 +23,7 @@ def table(metric, higher, scores):
 
 
 def group(name):
-    """Runs of one architecture; one of a letter and a number is the letter's with another width."""
+    """Return a group of one run; the letter names its architecture and the number its width."""
     return SimpleNamespace(runs=[SimpleNamespace(architecture=name[0], config={"model": {"width": name[1:]}})])
 
 

@@ -1,4 +1,4 @@
-"""Learning curves and gaps: which panels there are, and that means are those of the logged numbers."""
+"""Learning curves and gaps: their panels and notes, and means against the logged numbers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def titles(section):
 
 @pytest.fixture
 def means(monkeypatch):
-    """Arguments of every mean line drawn."""
+    """Record the arguments of every mean line drawn."""
     drawn, draw = [], module.draw_mean
     monkeypatch.setattr(
         module,

@@ -85,7 +85,7 @@ def test_shares_by_distance_are_one_curve_and_a_map_of_depths(make_run, add_laye
     add_layers(folder, stem="range", measures=["range", *measures, "share_beyond"])
     path = folder.diagnostics / "range.csv"
     table = pd.read_csv(path)
-    table.loc[table.measure.isin(measures[5:]), "value"] = 0.0  # nothing is heard from there
+    table.loc[table.measure.isin(measures[5:]), "value"] = 0.0  # no influence from there
     table.to_csv(path, index=False)
     (section,) = sections(folder)
     assert titles(section.panels) == [

@@ -1,4 +1,4 @@
-"""Expected scores beside obtained ones."""
+"""Expected scores next to obtained ones."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def test_csv_holds_unrounded_numbers(tables):
 
 @pytest.mark.parametrize("begin", ["=1+1", "+1+1", "-1+1", "@SUM(A1)", "\t=1"])
 def test_a_name_that_a_spreadsheet_would_run_is_text_in_the_table(make_run, begin):
-    """Names come from runs that somebody may have sent."""
+    """Names come from runs that others may have sent."""
     text = as_csv(result_tables([make_run("a", architecture=begin)]))
     assert f"'{begin}" in pd.read_csv(io.StringIO(text))["model"].tolist()
     cells = [cell for line in csv.reader(io.StringIO(text)) for cell in line]

@@ -106,7 +106,7 @@ def test_flatten_names_leaves():
 
 @pytest.fixture
 def trained_on(make_run):
-    """Writes a run with a record of its data: name of the file, its checksum, and options of the data."""
+    """Return a function that writes a run with a record of its data: file, content and data options."""
 
     def write(name, file="a.csv", content="a", architecture="GPS", seed=0, left_out=0, sizes=(80, 10, 10), **options):
         folder = make_run(name, architecture=architecture, seed=seed)

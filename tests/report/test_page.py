@@ -48,7 +48,7 @@ class Page(HTMLParser):
 
 @pytest.fixture
 def write(tmp_path):
-    """Writes a page about runs and returns its text."""
+    """Return a function that writes a page about runs and returns its text."""
 
     def write_page(*folders):
         write_report(folders, tmp_path / "report.html")
@@ -59,7 +59,7 @@ def write(tmp_path):
 
 @pytest.fixture(scope="module")
 def full(runs_in, tmp_path_factory, add_layers, add_predictions):
-    """A page with every section: three seeds of one model, one run of another."""
+    """Return a page with every section: three seeds of one model, one run of another."""
     root = tmp_path_factory.mktemp("full")
     make_run = runs_in(root)
     folders = [make_run(f"gps-{seed}", seed=seed, scores=(0.7 + seed / 100, 0.25)) for seed in range(3)]
@@ -224,7 +224,7 @@ def test_the_page_is_the_same_every_time(make_run, add_layers, write):
     assert write(folder) == write(folder)
 
 
-#: Counts, in the page of an <iframe>, what a reader would stop at.
+#: Measures the page of an <iframe> and lists its visible faults.
 MEASURE = r"""
 const shown = element => element.getClientRects().length > 0;
 const linear = c => c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4;
@@ -278,10 +278,10 @@ onload = () => { document.title = JSON.stringify([...document.querySelectorAll("
 @needs_chromium
 @pytest.mark.parametrize("scheme", ["dark", "light"])
 def test_chromium_shows_it_whole_and_legible(full, tmp_path, scheme):
-    """Shows the page in frames of a phone's, a tablet's and a desk's width, and measures it from outside.
+    """Show the page in frames as wide as a phone, a tablet and a desktop, and measure it from outside.
 
-    No word stands on two lines and no text is cut, a table that is wider than the page scrolls in a box of its own, and
-    text has the contrast that WCAG 2.2 asks for (4.5, criterion 1.4.3), labels in figures included.
+    No word breaks over two lines, no text is cut, and a table wider than the page scrolls in its own box. All text,
+    including labels in figures, has the contrast that WCAG 2.2 requires (4.5, criterion 1.4.3).
     """
     widths = (390, 1000, 1400)
     frames = "".join(
@@ -314,7 +314,7 @@ def test_chromium_shows_it_whole_and_legible(full, tmp_path, scheme):
 @needs_axe
 @pytest.mark.parametrize("scheme", ["dark", "light"])
 def test_axe_finds_no_fault(full, tmp_path, scheme):
-    """In folds, too; without the policy that lets no script run in the page."""
+    """Folds are opened, and the policy that blocks scripts is removed."""
     page = re.sub("<meta http-equiv=[^>]*>", "", full).replace("<details>", "<details open>")
     (tmp_path / "report.html").write_text(page, encoding="utf-8")
     assert axe_faults(tmp_path, ["report.html"], tmp_path / "profile", scheme) == []

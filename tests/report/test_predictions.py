@@ -46,7 +46,7 @@ SHARES = {"red": [0.7, 0.2, 0.1], "blue": [0.2, 0.5, 0.8], "2": [0.1, 0.3, 0.1]}
      "prediction_kind": ["red", "blue", "blue"], "target_kind": ["red", "2", None]},
     {**{f"probability_{n}": shares for n, shares in enumerate(SHARES.values())},
      "prediction_kind": [0, 1, 1], "target_kind": [0.0, 2.0, np.nan]},
-    # of earlier versions
+    # written by earlier versions
     {**{f"prediction_{name}": shares for name, shares in SHARES.items()}, "target": [0, 2, -1]},
 ])  # fmt: skip
 def test_classes_have_the_probability_of_the_predicted_one(columns):
@@ -55,7 +55,7 @@ def test_classes_have_the_probability_of_the_predicted_one(columns):
 
 
 def test_classes_may_be_called_true_and_false(tmp_path):
-    """As pandas reads them from a file."""
+    """pandas reads these names from a file as booleans."""
     path = tmp_path / "predictions.csv"
     for last, right in (("False", [True, False, True]), ("", [True, False])):
         path.write_text(
@@ -67,7 +67,7 @@ def test_classes_may_be_called_true_and_false(tmp_path):
 
 @pytest.mark.parametrize("beside", [{"prediction_hot": [1, 0], "prediction_cold": [0, 0]}, None])
 def test_labels_have_the_probability_of_yes(beside):
-    """Earlier versions wrote probabilities alone, as predictions."""
+    """Earlier versions wrote only probabilities, as predictions."""
     kind = "prediction" if beside is None else "probability"
     frame = pd.DataFrame({
         f"{kind}_hot": [0.9, 0.4], "target_hot": [1.0, 0.0], f"{kind}_cold": [0.2, 0.3], "target_cold": [np.nan, 1.0],

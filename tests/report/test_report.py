@@ -1,4 +1,4 @@
-"""The room's public functions."""
+"""The public functions of `graphbench.report`."""
 
 import pandas as pd
 import pytest

@@ -88,7 +88,7 @@ def test_classes_are_not_drawn(make_run, add_predictions):
 
 
 def with_intervals(folder, width, inside, stated=None):
-    """Twenty predictions of which `inside` lie within `width` of the truth."""
+    """Write twenty predictions, of which `inside` are within `width` of the truth."""
     errors = [0.0] * inside + [2 * width] * (20 - inside)
     prediction = [float(number) for number in range(20)]
     frame = pd.DataFrame({"prediction": prediction, "target": [p - e for p, e in zip(prediction, errors, strict=True)]})

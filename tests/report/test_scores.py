@@ -1,4 +1,4 @@
-"""The numbers of the result table, against pandas on the files themselves."""
+"""The numbers of the result table against pandas on the result files."""
 
 import json
 import math
@@ -18,7 +18,7 @@ def seeds(make_run):
 
 
 def from_files(folders):
-    """Every number of the results files, a row per run."""
+    """Return the numbers of the results files, one row per run."""
     rows = []
     for folder in folders:
         results = json.loads(folder.results.read_text())
@@ -106,7 +106,7 @@ def test_a_diverged_seed_is_not_averaged_away(make_run):
 
 @pytest.mark.parametrize("kept", [{}, {"val": {"val/MAE": 0.6}}])
 def test_a_seed_that_diverged_before_its_scores_is_not_averaged_away(make_run, kept):
-    """Of a finished run that went on and diverged the scores stay."""
+    """A finished run that is resumed and diverges keeps its scores."""
     one, other = make_run("a", seed=0), make_run("b", seed=1)
     other.results.write_text(json.dumps({"diverged": "Step 2: the loss is nan. Graphs: 7."} | kept))
     (table,) = result_tables([one, other])

@@ -1,4 +1,4 @@
-"""Paired tests, against scipy, statsmodels' formula by hand, and numbers that can be worked out on paper."""
+"""Paired tests against SciPy, published formulas and numbers worked out by hand."""
 
 import json
 import math
@@ -15,7 +15,7 @@ GCN = [0.80, 0.79, 0.78, 0.701, 0.85]
 
 
 def models(make_run, first=GPS, second=GCN, data=None):
-    """Runs of two models with the given test scores, one per seed; validation prefers GPS."""
+    """Write runs of two models with the given test scores, one per seed; validation prefers GPS."""
     runs = []
     for name, values, val in (("GPS", first, 0.5), ("GCN", second, 0.6)):
         for seed, value in enumerate(values):
@@ -73,7 +73,7 @@ def test_validation_is_compared_before_a_test(make_run):
 
 
 def with_split(folder, sizes=(60, 20, 20), **options):
-    """Gives a run options of its data, and the sizes of its splits."""
+    """Set the data options and split sizes of a run, and return it."""
     import yaml
 
     config = yaml.safe_load(folder.config.read_text())
@@ -117,7 +117,7 @@ def test_repeated_splits_are_pairs_too(make_run):
 
 
 def test_repeated_folds_are_as_many_splits_with_one_correction(make_run):
-    """5 x 5 folds, as Bouckaert and Frank (2004) write the test: all 25 differences, n2 / n1 of one split."""
+    """5 x 5 folds get the test of Bouckaert and Frank (2004): all 25 differences, n2 / n1 of one split."""
     rng = np.random.default_rng(0)
     scores = {"GPS": rng.normal(0.7, 0.02, (5, 5)), "GCN": rng.normal(0.72, 0.02, (5, 5))}
     runs = [

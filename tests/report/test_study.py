@@ -1,4 +1,4 @@
-"""A study's page: every comparison says on how many pairs of runs it rests."""
+"""A study's page: every comparison states its number of pairs of runs."""
 
 import numpy as np
 from scipy import stats

@@ -1,4 +1,4 @@
-"""The page of a study."""
+"""The page of a tuning study."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The sentences on top of the page, for tables whose scores are chosen."""
+"""The sentences at the top of the page, for chosen scores."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading checkpoints: only what fits is taken, and nothing in a file is run."""
+"""Reading and writing checkpoints: damaged files are refused, and no code in a file is run."""
 
 import copy
 import errno
@@ -125,11 +125,11 @@ def test_a_name_means_installed_weights_unless_a_file_or_folder_has_it(tmp_path,
     assert checkpoints.weights_file("atoms") == installed
     (tmp_path / "atoms").touch()
     assert checkpoints.weights_file("atoms").resolve() == tmp_path / "atoms"
-    assert checkpoints.weights_file("runs/atoms") == Path("runs/atoms")  # a path is no name
+    assert checkpoints.weights_file("runs/atoms") == Path("runs/atoms")  # a path is not a name
 
 
 def test_a_continued_run_removes_checkpoints_alone(tmp_path):
-    """Lightning's callback takes the paths that it removes from the run's checkpoint, which somebody may have sent."""
+    """Lightning's callback deletes paths named in the run's checkpoint, which may come from someone else."""
     home, written = tmp_path / "home", tmp_path / "written"
     (home / "thesis").mkdir(parents=True)
     (home / "thesis" / "a.tex").write_text("years")
@@ -150,7 +150,7 @@ def test_a_continued_run_removes_checkpoints_alone(tmp_path):
         worst | {"best_model_path": old, "kth_best_model_path": old, "best_k_models": {old: torch.tensor(9.0)}}
     )
     callback._update_best_and_save(torch.tensor(0.5), trainer, {"loss": torch.tensor(0.5)})
-    assert not Path(old).exists(), "its own checkpoints are removed as before"
+    assert not Path(old).exists(), "its own checkpoints are still removed"
 
 
 @pytest.mark.parametrize("kind", ["packed", "repeated"])
@@ -162,7 +162,7 @@ def test_an_archive_that_holds_more_than_its_size_is_refused_before_it_is_unpack
         for info in whole.infolist():
             method = zipfile.ZIP_DEFLATED if kind == "packed" else zipfile.ZIP_STORED
             file.writestr(info.filename, whole.read(info), method)
-        if kind == "repeated":  # a hundred names of one tensor
+        if kind == "repeated":  # a hundred names for one tensor
             last = max(file.infolist(), key=lambda info: info.file_size)
             for number in range(100):
                 again = copy.copy(last)

@@ -27,7 +27,7 @@ BEFORE = {
 
 
 def changed(*path, to):
-    """The configuration with one value replaced."""
+    """Return the configuration with one value replaced."""
 
     def put(content, keys):
         return {**content, keys[0]: put(content[keys[0]], keys[1:]) if len(keys) > 1 else to}

@@ -1,4 +1,4 @@
-"""What is said of the machine and the versions that a run was made with."""
+"""The recorded description of a run's machine and package versions."""
 
 import json
 import os
@@ -25,7 +25,7 @@ def commit_all(folder):
 
 
 def test_a_checkout_is_named_by_its_commit(tmp_path, monkeypatch):
-    """An installed package names none, even inside of somebody else's repository."""
+    """An installed package has no commit, even inside another repository."""
     package = tmp_path / "graphbench" / "runs" / "environment.py"
     monkeypatch.setattr(environment, "_CHECKOUT", tmp_path)
     package.parent.mkdir(parents=True)
@@ -47,7 +47,7 @@ def test_a_checkout_is_named_by_its_commit(tmp_path, monkeypatch):
     [("graphbench.architectures", True, True), ("graphbench.configs", False, True), ("graphbench.tasks", True, False)],
 )
 def test_plug_ins_are_named_with_the_commit_of_their_own_checkout(group, editable, committed, tmp_path, monkeypatch):
-    """A wheel has a version alone."""
+    """A wheel has only a version."""
     checkout, installed = tmp_path / "my checkout", tmp_path / "installed"
     record = installed / "graphbench_mine-0.3.dist-info"
     checkout.mkdir()

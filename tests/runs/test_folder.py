@@ -1,4 +1,4 @@
-"""The run folder: names, records, and what it says of folders that hold no run."""
+"""The run folder: names, records, locking, and errors for folders without a run."""
 
 import json
 import os
@@ -138,7 +138,7 @@ def test_what_a_kill_leaves_half_written_goes_when_the_run_goes_on(tmp_path):
 
 
 def test_a_link_in_a_sent_folder_is_replaced_and_not_followed(tmp_path):
-    """Lightning's loggers write to `hparams.yaml` where it is."""
+    """Lightning's loggers would write through a link at `hparams.yaml`."""
     (tmp_path / "mine").write_text("mine")
     (tmp_path / "run").mkdir()
     for name in ("hparams.yaml", ".lock"):

@@ -63,7 +63,7 @@ def test_what_is_claimed_is_refused_to_others_until_its_process_ends_however(tmp
     with claimed(run):
         assert json.loads(claim_of(run).read_text())["process"] == os.getpid()
     assert not claim_of(run).exists()
-    assert not run.exists(), "it may be made, and removed, meanwhile"
+    assert not run.exists(), "a claim must not create the folder"
 
 
 def test_who_has_a_lock_is_named_also_where_it_writes_its_name_a_moment_later(tmp_path):

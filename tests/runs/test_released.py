@@ -1,4 +1,4 @@
-"""Checkpoints of other programs: their tensors are read, and nothing in them is run."""
+"""Checkpoints of other programs: their tensors are read, and no code in them is run."""
 
 import argparse
 import os
@@ -48,7 +48,7 @@ class Call:
 
 
 def test_a_call_in_a_file_is_not_made(tmp_path):
-    """Of modules of the operating system torch refuses the whole file."""
+    """torch refuses a whole file that calls functions of `os`."""
     path = write(tmp_path / "call.pt", more=Call(touch, str(tmp_path / "made")))
     assert type(read_released(path)["more"]).__name__ == "Unread"
     (tmp_path / "there").touch()
@@ -66,7 +66,7 @@ def test_the_last_epoch_of_an_archive_counts(tmp_path):
         archive.writestr("run/config.yaml", "a: 1")
     assert read_released(tmp_path / "all.zip", "*/ckpt/*.ckpt")["epoch"] == 149
     assert read_released(tmp_path / "all.zip", "run/best*")["epoch"] == 50
-    assert read_released(tmp_path / "one.ckpt", "*/ckpt/*.ckpt")["epoch"] == 50  # it was unpacked by hand
+    assert read_released(tmp_path / "one.ckpt", "*/ckpt/*.ckpt")["epoch"] == 50  # as if unpacked by hand
 
 
 def test_what_is_no_checkpoint_is_an_error(tmp_path):

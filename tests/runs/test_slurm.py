@@ -1,4 +1,4 @@
-"""Whether a job asks to be queued again: what `scontrol` of SLURM 22.05 said when SIGTERM came, by its reason."""
+"""Whether a job requeues itself, for each answer that `scontrol` of SLURM 22.05 gave at SIGTERM."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ NAMED = "JobId=24 ArrayJobId=7 ArrayTaskId=3 JobName=fit UserId=me(7) Reason=Non
 
 @pytest.fixture
 def asked(tmp_path, monkeypatch):
-    """What `scontrol` is asked, in a task of an array; it says what stands in `said`."""
+    """Fake `scontrol`, which prints the file `said`; return a function that lists its requeue calls."""
     tool = tmp_path / "scontrol"
     tool.write_text(f"#!/bin/sh\necho $@ >> {tmp_path}/asked\ncat {tmp_path}/said\n")
     tool.chmod(0o755)

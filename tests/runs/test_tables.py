@@ -1,4 +1,4 @@
-"""Tables of a run: whatever is cut off, zeroed or altered, what is read is the whole rows before it."""
+"""Tables of a run: if bytes are cut off, zeroed or altered, the whole rows before them are read."""
 
 from __future__ import annotations
 

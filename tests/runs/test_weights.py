@@ -1,4 +1,4 @@
-"""Weights as safetensors: equal bit for bit when they are read back, and damage is found or said."""
+"""Weights as safetensors: they round-trip bit for bit, and damaged files are refused."""
 
 import json
 import sys

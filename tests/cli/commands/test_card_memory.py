@@ -1,4 +1,4 @@
-"""`graphbench profile --card-memory`: the batch size that it names fits on the card, and more do not."""
+"""`graphbench profile --card-memory`: the batch size that it names fits on the card and fills half of it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.fresh_process
 
 
 def total(options, capsys, card="100MB"):
-    """MB at the peak, and the largest batch size."""
+    """Return the MB at the peak and the largest batch size."""
     assert main(["profile", *options, *SMALL_MODEL, "--card-memory", card]) == 0
     said = capsys.readouterr().out
     most = re.search(r"such as these: ([\d,]+)\.", said)
@@ -29,7 +29,7 @@ def total(options, capsys, card="100MB"):
 @pytest.mark.slow
 def test_the_largest_batch_fills_the_card(data_options, capsys):
     _, most = total(data_options, capsys, "2MB")
-    # The table's own batches are smaller in the mean than the largest one
+    # Batches of the table are smaller on average than the largest one
     used, _ = total([*data_options, "--data.batch_size", str(most)], capsys)
     assert 1.0 < used <= 2.05
 

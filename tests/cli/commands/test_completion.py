@@ -1,4 +1,4 @@
-"""What a shell offers for the word that is being written, and that it is offered without torch."""
+"""Completions that a shell offers for a word, without an import of torch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""graphbench explain, as a chemist types it: tables that add up, drawings, and bad rows named."""
+"""graphbench explain as a chemist types it: tables that add up, drawings, and errors for bad rows."""
 
 import importlib.util
 import json
@@ -70,7 +70,7 @@ def test_every_row_is_drawn_in_colour(explained):
 
 @pytest.fixture(scope="module")
 def oxygen_run(molecule_file, tmp_path_factory):
-    """A model that learned to count the oxygen atoms of molecules."""
+    """Train a model to count oxygen atoms and return the run's folder."""
     folder = tmp_path_factory.mktemp("oxygen")
     smiles = [line.rpartition(",")[0] for line in molecule_file.read_text().splitlines()[1:]]
     counts = [sum(atom.GetSymbol() == "O" for atom in Chem.MolFromSmiles(text).GetAtoms()) for text in smiles]
@@ -97,7 +97,7 @@ def test_oxygen_has_the_attribution_in_a_model_that_counts_it_by_every_method(ox
         oxygen = nodes["label"].str.startswith("O")
         assert oxygen.sum() == 3
         assert nodes.loc[oxygen, "attribution"].min() > max(0.3, nodes.loc[~oxygen, "attribution"].max())
-        assert (nodes.loc[~oxygen, "attribution"] < 0).mean() > 0.5  # both colours are there
+        assert (nodes.loc[~oxygen, "attribution"] < 0).mean() > 0.5  # both colours occur
         assert set(rows["method"]) == {method}
         assert set(rows["reference"]) == {"training mean"}
         assert rows["at_reference"].nunique() == 3

@@ -1,4 +1,4 @@
-"""graphbench export: what is written loads, predicts the same, and says what it is."""
+"""graphbench export: the files load, predict the same, and describe the model."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_the_program_answers_as_the_run_does_without_graphbench(finished_run, ex
 
 
 def snippets(folder):
-    """The blocks of Python on a card."""
+    """Return the blocks of Python on a model card."""
     return re.findall(r"```python\n(.*?)```", (folder / "README.md").read_text(), re.DOTALL)
 
 
@@ -91,7 +91,7 @@ def test_the_card_says_how_a_program_runs_without_graphbench(exported):
 
 
 def answered(shown, folder):
-    """What lines of Python on a card answer in a process that has no graphbench."""
+    """Run a card's Python in a process without graphbench and return its predictions."""
     script = "import sys\nsys.modules['graphbench'] = None\n" + shown
     script += "\nprint(json.dumps({'predictions': predictions.tolist(), 'example': description['example']}))"
     done = subprocess.run(
@@ -114,7 +114,7 @@ def test_an_onnx_file_answers_as_the_run_does_by_the_lines_on_its_card(finished_
     torch.testing.assert_close(torch.tensor(told["predictions"]), torch.tensor(told["example"]))
     for name in ("model.onnx", "inputs.json"):
         assert f"| `{name}` |" in (folder / "README.md").read_text()
-    # the molecules that the run is asked about, in onnxruntime
+    # the run's molecules in onnxruntime
     predictor = graphbench.load(folder)
     (part,) = predictor.data.read_objects(SMILES)
     table = encode(part.table.slice(0, 3), predictor.module.required_encodings())
@@ -158,7 +158,7 @@ def test_the_card_states_data_scores_licence_and_parameters(finished_run, export
 
 
 def test_names_of_a_user_are_no_markup_on_the_card(finished_run, monkeypatch):
-    """Neither a tag, nor a link, nor a further cell of the table; the card stays what it is for other names."""
+    """A name adds no tag, no link and no cell of the table."""
     model = graphbench.load(finished_run)
     monkeypatch.setattr(model.data, "target_labels", lambda: ("<img src=x onerror=alert(1)>|[a](b)\n# c",))
     text = card.model_card(model.module, model.data, RunFolder(finished_run), {}, "<b>mine</b>")
@@ -183,7 +183,7 @@ def test_a_new_training_starts_from_an_export_with_frozen_parts_and_rates(export
     assert not any(name.startswith(("architecture.layers.0.", "architecture.node_encoder.")) for name in moved)
     assert any(name.startswith("architecture.layers.1.") for name in moved)
     assert any("task.head" in name for name in moved)
-    # It goes on from its checkpoint, whatever has become of the weights that it started from.
+    # It resumes from its checkpoint, even if the weights that it started from are gone.
     shutil.rmtree(source)
     assert main(["fit", "--resume", str(folder), "--trainer.max_epochs", "2"]) == 0
 
@@ -236,10 +236,10 @@ def test_the_card_says_how_to_ask_a_model_of_any_kind():
 
 
 PUSHED = ["CCO", "c1ccccc1O", "not a molecule"]
-#: What nobody may fetch: loading it would run it.
+#: Files that must not be fetched: loading them would run code.
 PLANTED = {"model.pkl": b"never", "best.ckpt": b"never", "model.py": b"never"}
 
-#: What one process does: push a run, load it by name and predict, then again without a network.
+#: Pushes a run, loads it by name and predicts, then again without a network.
 SCRIPT = """
 import json, sys
 import graphbench
@@ -267,7 +267,7 @@ with open(out, "w") as file:
 
 @pytest.fixture(scope="module")
 def pushed(finished_run, tmp_path_factory):
-    """The stand-in after a push, and what the process that pushed said."""
+    """Return the stand-in for the Hub after a push, and the answers of the process that pushed."""
     folder = tmp_path_factory.mktemp("hub")
     script, out = folder / "script.py", folder / "out.json"
     script.write_text(SCRIPT.format(smiles=PUSHED))

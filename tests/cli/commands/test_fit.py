@@ -1,4 +1,4 @@
-"""`graphbench fit`: what a run leaves behind, and what goes wrong in words."""
+"""`graphbench fit`: the files of a run, and the messages of mistakes."""
 
 import errno
 import json
@@ -91,7 +91,7 @@ def test_a_report_that_fails_leaves_what_was_trained_and_scored(
 
 
 def test_a_recipe_can_score_its_last_epoch(data_options, tmp_path, capsys):
-    """As recipes of "Benchmarking GNNs" do; at a rate of 3 an earlier epoch is better. Params makes no run."""
+    """As recipes of "Benchmarking GNNs" do; at a rate of 3 an earlier epoch is better. `params` accepts it."""
     last = tmp_path / "last.yaml"
     own = {"class_path": "ModelCheckpoint", "init_args": {"filename": "best", "enable_version_counter": False}}
     last.write_text(yaml.safe_dump({"trainer": {"max_epochs": 3, "callbacks": [own]}}))

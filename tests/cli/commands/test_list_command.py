@@ -61,7 +61,7 @@ LACKING = """
 
 @pytest.fixture
 def listed(tmp_path, monkeypatch):
-    """Two fake distributions that share a name; only these are found."""
+    """Install two fake distributions that share a name, and hide all others."""
     (tmp_path / "fake_listed.py").write_text(dedent(MODULE))
     clash = "[graphbench.architectures]\nTwice = other:Net\n"
     for name, text in (("fake-listed", ENTRY_POINTS), ("fake-other", clash)):

@@ -113,7 +113,7 @@ def test_it_has_the_shape_of_our_own_plugins(tmp_path):
         assert wheel["packages"] == [f"src/{package}"]
         assert wheel["force-include"] == {name: inside for name, inside in data.items() if (ours / name).is_dir()}
         assert project["project"]["entry-points"].keys() >= written["project"]["entry-points"].keys()
-        # Speed is a section where something was measured.
+        # Only plug-ins with measurements have the section Speed.
         shared = [section for section in _sections(ours) if section in sections]
         assert shared == sections[: len(shared)], ours.name
         assert len(shared) >= len(sections) - 1, ours.name
@@ -181,7 +181,7 @@ def test_installed_plugin_trains_and_scores(tmp_path):
 
 
 def _fresh_environment(folder):
-    """A virtual environment on top of the running one, editable installs included; its interpreter."""
+    """Create an environment on top of the running one, with editable installs; return its interpreter."""
     venv.create(folder, with_pip=True, symlinks=True)
     python = folder / "bin" / "python"
     found = _run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))")

@@ -1,4 +1,4 @@
-"""`graphbench predict --input` as users type it, held against what `predict --split` says of the same molecules."""
+"""`graphbench predict --input` against `predict --split` on the same molecules, and `embed`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from graphbench.inference import predictor
 
 @pytest.fixture(scope="module")
 def known(finished_run, molecule_file, tmp_path_factory):
-    """SMILES of the test split with the prediction of each, in the order of the file."""
+    """Return the SMILES of the test split with their predictions, in the order of the file."""
     path = tmp_path_factory.mktemp("known") / "test.csv"
     assert main(["predict", "--run", str(finished_run), "--output", str(path)]) == 0
     lines = molecule_file.read_text().splitlines()
@@ -38,7 +38,7 @@ def predicted(run, source, output, *options):
 
 
 def as_format(frame, path):
-    """The molecules in a file of the format that its name tells."""
+    """Write the molecules in the format of the file's suffix."""
     if path.suffix in (".csv", ".tsv"):
         frame.to_csv(path, index=False, sep="\t" if path.suffix == ".tsv" else ",")
     elif path.suffix == ".parquet":
@@ -135,7 +135,7 @@ def test_a_moved_run_needs_nothing_else(finished_run, known, tmp_path, monkeypat
     assert frame["prediction_length"].to_numpy() == pytest.approx(known["expected"].to_numpy(), abs=1e-5)
     (tmp_path / "elsewhere" / "run" / "training.json").unlink()
     old = predicted("run", tmp_path / "new.csv", tmp_path / "out.csv")
-    assert old["outside_training"].isna().all()  # nobody knows what training had; marks of racemates would stand there
+    assert old["outside_training"].isna().all()  # training is unknown; only racemates would be marked
 
 
 def test_wrong_inputs_are_one_line_and_leave_the_old_output(finished_run, known, tmp_path, capsys):
@@ -171,7 +171,7 @@ def test_wrong_inputs_are_one_line_and_leave_the_old_output(finished_run, known,
 
 
 def test_other_columns_of_smiles_and_lent_memory(finished_run, known, tmp_path, monkeypatch):
-    """A batch that does not fit the memory is halved; a graph that does not fit alone is a problem of its row."""
+    """A batch that does not fit into memory is halved; one graph that does not fit is a problem of its row."""
     largest = max(range(len(known)), key=lambda row: Chem.MolFromSmiles(known["smiles"][row]).GetNumAtoms())
     limit = Chem.MolFromSmiles(known["smiles"][largest]).GetNumAtoms()
     forward = predictor.Predictor._forward
@@ -195,7 +195,7 @@ def test_other_columns_of_smiles_and_lent_memory(finished_run, known, tmp_path, 
 
 @pytest.mark.slow
 def test_of_a_long_file_a_few_parts_are_in_memory(finished_run, known, tmp_path, monkeypatch):
-    """Neither the rows that came in nor the answers stay, so a file may be larger than memory."""
+    """The parts of the input are released, so a file may be larger than memory."""
     source = as_format(pd.concat([known] * 20, ignore_index=True), tmp_path / "new.csv")
     benchmark = "graphbench.benchmarks.molecules.base.stream_molecules"
     alive: list[weakref.ref[pd.DataFrame]] = []

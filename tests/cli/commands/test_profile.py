@@ -75,7 +75,7 @@ def test_schedules_that_count_epochs_have_a_length(data_options, tmp_path, capsy
     ],
 )
 def test_what_watches_the_validation_score_finds_one(watching, data_options, tmp_path, capsys):
-    """Early stopping and plateaus look at each epoch's score; here an epoch has fewer steps than are profiled."""
+    """Early stopping and plateaus need each epoch's score; here an epoch has fewer steps than are profiled."""
     options = [*data_options, "--data.store", str(tmp_path / "store"), *SMALL_MODEL, "--steps", "40", *watching]
     assert profile(options) == 0
     assert "A training step" in capsys.readouterr().out

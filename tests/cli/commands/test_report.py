@@ -1,4 +1,4 @@
-"""`graphbench report` on a run that a fit has left."""
+"""`graphbench report` on a finished run."""
 
 import json
 import shutil
@@ -11,7 +11,7 @@ from graphbench.cli import main
 
 @pytest.fixture(scope="module")
 def compared(finished_run, tmp_path_factory):
-    """Folder with the report of one finished run."""
+    """Return the folder with the report of one finished run."""
     folder = tmp_path_factory.mktemp("report") / "out"
     assert main(["report", str(finished_run), "--output", str(folder)]) == 0
     return folder

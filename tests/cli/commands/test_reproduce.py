@@ -1,4 +1,4 @@
-"""`graphbench reproduce` as users type it; the whole of it, and every recipe, in slow tests."""
+"""`graphbench reproduce` as users type it; slow tests build and train every recipe."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from graphbench.experiments import trainings as experiments
 from graphbench.experiments.reproduce.tables import read_table, table_files, tables
 from graphbench.experiments.status import read_status
 
-#: The fewest models that show the ways to build one: options, overlays, a released model, and a second plug-in.
+#: The fewest tables with all ways to build a model: options, overlays, a released model, and a second plug-in.
 FEW = ("electric-flow/figure-1", "deepgraph/appendix-h", "sfi-former/table-3", "sft/table-4")
 
 
 @pytest.fixture
 def trained(monkeypatch, tmp_path):
-    """Commands that would have run; each training leaves a score of a half."""
+    """Record commands instead of running them; each training leaves a score of a half."""
     made = []
 
     def command(*words):
@@ -100,7 +100,7 @@ def test_missing_jobs_are_units_of_a_launcher_and_the_last_one_writes_the_table(
     assert not trained
     (((stage,), cluster, _, last, _),) = launched
     assert cluster.per_task == 3
-    assert len({unit.name for unit in stage}) == 6, "two depths, three seeds as the paper"
+    assert len({unit.name for unit in stage}) == 6, "two depths, three seeds as in the paper"
     asked = ("reproduce", *ASKED[1:], "--output", str(tmp_path / "out"))
     assert [unit.words for unit in stage] == [(*asked, "--job", str(number)) for number in range(6)]
     assert last.words == (*asked, "--no-train")
@@ -108,7 +108,7 @@ def test_missing_jobs_are_units_of_a_launcher_and_the_last_one_writes_the_table(
 
 @pytest.fixture
 def without_a_model(monkeypatch, tmp_path):
-    """Tables as they are found, but for Sequoia, as if it were not here."""
+    """Find tables as if there were no model Sequoia."""
 
     def find(name):
         text = table_files()[name][0].read_text(encoding="utf-8")
@@ -178,7 +178,7 @@ def test_the_list_of_a_prefix_shows_rows_and_ways(capsys):
 
 
 def _builds(names):
-    """Command lines of the models of tables, each once."""
+    """Return recipe and options of the models of tables, each once."""
     cells = [cell for name, table in tables().items() if name in names for cell in table.cells if cell.recipe]
     found = {(cell.recipe, cell.options) for cell in cells if cell.way in ("recipe", "count")}
     return sorted(found)
@@ -202,7 +202,7 @@ def test_every_recipe_of_every_table_builds():
 
 @pytest.fixture
 def in_this_process(monkeypatch):
-    """Commands run here, where torch is loaded once."""
+    """Run commands in this process, where torch is loaded once."""
 
     def command(*words):
         if main(list(words)):

@@ -1,4 +1,4 @@
-"""`graphbench test`, `validate` and `predict` of a finished run, held against each other and against NumPy."""
+"""`graphbench test` and `predict` on a finished run, against each other and against NumPy."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_intervals_stay_until_the_weights_change(finished_run, tmp_path):
     before, best = predictions.read_bytes(), run / "checkpoints" / "best.ckpt"
     assert b"_low" in before
     later = predictions.stat().st_mtime + 3600
-    os.utime(best, (later, later))  # by a clock that was put back since, or in a copy
+    os.utime(best, (later, later))  # as by a clock set back since, or in a copy
     assert main(["test", "--run", str(run)]) == 0
     assert predictions.read_bytes() == before
     other = torch.load(best, weights_only=True)
@@ -120,7 +120,7 @@ def test_intervals_of_an_earlier_version_stay_by_the_time_of_the_weights(finishe
 
 
 def test_a_process_without_a_batch_of_a_split_takes_part(monkeypatch):
-    """A split of one graph on two processes: the second has nothing to give, and must gather all the same."""
+    """With one graph on two processes, the second has no predictions and must still gather."""
     batch = {"graph": torch.tensor([0]), "prediction": torch.zeros(1, 1)}
     gathered = []
 
@@ -181,7 +181,7 @@ def test_a_truncated_checkpoint_is_named(finished_run, tmp_path, capsys):
 
 @pytest.mark.usefixtures("with_report")
 def test_scores_stand_beside_what_the_configuration_expects(finished_run, capsys):
-    """The stored length says whether the run is a full one; another checkpoint than the run's own has none."""
+    """The stored length tells whether the run is complete; another checkpoint than the run's has none."""
     expected = ["--expected.metric", "test/MAE", "--expected.value", "9.5", "--expected.sd", "1.5"]
     assert main(["test", "--run", str(finished_run), *expected, "--expected.epochs", "3"]) == 0
     score = json.loads((finished_run / "results.json").read_text())["test"]["test/MAE"]

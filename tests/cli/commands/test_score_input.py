@@ -50,7 +50,7 @@ def run(finished_run, tmp_path):
 
 @pytest.fixture
 def labelled(molecule_file, tmp_path):
-    """A file with some molecules of training in other spellings, others, and rows without a label."""
+    """Write a file with six molecules of the run's file, three others, and two rows without a label."""
     own = molecule_file.read_text().splitlines()[1:]
     path = tmp_path / "other lab.csv"
     rows = [*own[:6], "CCCCCCCCO,9", "CCCCCCCN,8", "c1ccccc1CCO,11", "CCCCCO,", "CCCCCCO,n/a"]
@@ -158,7 +158,7 @@ def test_decimal_commas_are_read_as_in_training(run, tmp_path):
     packed, quoted = tmp_path / "packed.csv.gz", tmp_path / "quoted.csv.gz"
     packed.write_bytes(gzip.compress(two.read_text().encode("utf-16")))
     assert expected == score(run, packed, "--name", "packed")[0]["scores"]
-    quoted.write_bytes(gzip.compress(b'smiles,length\nCCCCCO,"6,500"\nCCCCCN,7\n'))  # may as well be thousands
+    quoted.write_bytes(gzip.compress(b'smiles,length\nCCCCCO,"6,500"\nCCCCCN,7\n'))  # may be thousands
     assert main(["test", "--run", str(run), "--input", str(quoted)]) == 1
 
 

@@ -1,4 +1,4 @@
-"""`graphbench study`: what it trains, shares and leaves, and that its page says what the runs recorded."""
+"""`graphbench study`: the runs that it trains and shares, and its page against their records."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from graphbench.experiments import CommandFailed, Training
 from graphbench.experiments.study import Row
 from graphbench.runs.holding import claimed
 
-#: Seeds and depths of the study that most tests look at.
+#: Seeds and depths of the study that most tests read.
 SEEDS, DEPTHS = (0, 1), (1, 2)
 
 
 class Inside:
-    """Runs the commands of a study in this process, and remembers the fits."""
+    """Runs the commands of a study in this process and records the fits."""
 
     def __init__(self):
         self.fits = []
@@ -40,7 +40,7 @@ class Inside:
 
 @pytest.fixture(scope="module")
 def config(molecule_file, tmp_path_factory):
-    """A GPS of one layer on the file of molecules; its encodings need no pairs of nodes."""
+    """Write a GPS of one layer on the file of molecules; its encodings need no pairs of nodes."""
     folder = tmp_path_factory.mktemp("study-config")
     data = {"file": str(molecule_file), "target": "length", "batch_size": 32, "root": str(folder / "data")}
     sizes = {"hidden_dim": 8, "num_layers": 1, "num_heads": 2}
@@ -63,7 +63,7 @@ def words_of(config, output, *further, questions=("depth", "budget"), seeds="0-1
 
 @pytest.fixture(scope="module")
 def finished(config, tmp_path_factory):
-    """A study, the names of its fits, and those of a second call."""
+    """Return the folder of a study, the names of its fits, and those of a second call."""
     output = tmp_path_factory.mktemp("study") / "out"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("graphbench.experiments.sweeps.local.graphbench", first := Inside())
@@ -84,7 +84,7 @@ def run_named(fits, start):
 
 
 def table(output, title):
-    """Cells by label and heading, of a table of study.md."""
+    """Return the cells of a table of study.md by label and heading."""
     _, _, rest = (output / "study.md").read_text().partition(f"## {title}")
     lines = [line for line in rest.partition("\n## ")[0].splitlines() if line.startswith("| ")]
     header, _, *rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
@@ -154,7 +154,7 @@ def test_finished_runs_elsewhere_stand(config, finished, tmp_path):
 
 
 def test_what_is_still_to_run_is_listed_and_counted(config, tmp_path, capsys):
-    """Four rows of the control and two layers; the fused row, one layer and GPS are one training with three uses."""
+    """Four rows of the control and two layers; the fused row, one layer and GPS are one training."""
     asked = {"questions": ["control", "depth", "budget"], "seeds": "7", "rivals": ["S4D"]}
     assert main(words_of(config, tmp_path / "dry", "--no-train", **asked)) == 0
     said = [line for line in capsys.readouterr().err.splitlines() if line.startswith("to train ")]
@@ -259,7 +259,7 @@ def test_what_another_process_measures_is_left_to_it(tmp_path, monkeypatch, capl
 
 
 def test_jobs_of_an_earlier_call_keep_their_numbers(tmp_path):
-    """They wait in the queue with `--only NUMBER` while another call adds what it lacks."""
+    """They wait in the queue with `--only NUMBER` while another call adds trainings."""
     one, two, three = (Training(name, 0, ["gps/zinc"], [f"--model.head.num_layers={name}"]) for name in "123")
     path = tmp_path / "trainings.json"
     assert study._store([two, three], path) == [0, 1]

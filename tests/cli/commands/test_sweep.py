@@ -1,4 +1,4 @@
-"""`graphbench sweep`: what it trains, skips, goes on with and reports, with trainings of two epochs."""
+"""`graphbench sweep`: runs that it trains, skips and resumes, and its report, with trainings of two epochs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SIZES = {"hidden_dim": 8, "num_layers": 1, "dropout": 0.2}
 
 @pytest.fixture(scope="module")
 def configs(molecule_file, tmp_path_factory):
-    """Two models on the file of molecules: gcn.yaml and gin.yaml."""
+    """Write two models on the file of molecules: gcn.yaml and gin.yaml."""
     folder = tmp_path_factory.mktemp("sweep-configs")
     data = {"file": str(molecule_file), "target": "length", "batch_size": 32, "root": str(folder / "data")}
     for name in ("GCN", "GIN"):
@@ -53,7 +53,7 @@ class Inside:
             raise CommandFailed(arguments[0], code)
 
     def trained(self):
-        """Names of the runs that a fit was started for, since the last call."""
+        """Return the names of the runs that were fitted since the last call."""
         names = [call[-1].rpartition("/")[2] for call in self.calls if call[0] == "fit"]
         self.calls.clear()
         return names
@@ -68,7 +68,7 @@ def inside(monkeypatch):
 
 @pytest.fixture(scope="module")
 def two_models(configs, tmp_path_factory):
-    """A sweep of two models and two seeds, one of which failed at first; with what each call trained and said."""
+    """Run a sweep of two models and two seeds twice, since one run fails at first; return what each call did."""
     output = tmp_path_factory.mktemp("sweep") / "out"
     words = ["sweep", "--config", str(configs / "gcn.yaml"), "--config", str(configs / "gin.yaml"), "--seeds", "0-1",
              "--output", str(output)]  # fmt: skip
@@ -91,7 +91,7 @@ def test_a_failed_training_does_not_stop_the_rest_and_is_tried_again(two_models)
     _, _, (code, trained, _), (code_again, trained_again, _) = two_models
     assert (code, code_again) == (1, 0)
     assert trained == ["gcn-0", "gin-0", "gcn-1", "gin-1"], "all models of a seed first"
-    assert trained_again == ["gin-1"], "what is finished is skipped"
+    assert trained_again == ["gin-1"], "finished runs are skipped"
 
 
 def test_the_report_is_over_all_that_is_finished(two_models):

@@ -1,4 +1,4 @@
-"""`graphbench tune`: trials of two epochs, the best configuration, and that no trial looks at the test split."""
+"""`graphbench tune`: trials of two epochs, the best configuration, and that no trial uses the test split."""
 
 from __future__ import annotations
 
@@ -58,8 +58,7 @@ def never(*_, **__):
 
 @pytest.fixture(scope="module")
 def tuned(config, tmp_path_factory):
-    """A study of three trials: the second was stopped by a signal, the third was made to fall behind in its first
-    epoch; with the exit codes of the two calls."""
+    """Run a study twice: its second trial is stopped by a signal, its third is pruned in the first epoch."""
     run, fits = tmp_path_factory.mktemp("study") / "out", []
     fit = fitting.fit
 
@@ -84,8 +83,8 @@ def tuned(config, tmp_path_factory):
 def test_a_stopped_study_goes_on_with_the_trial_it_was_stopped_in(tuned):
     run, codes, fits = tuned
     assert codes == (143, 0)
-    assert len(fits) == 4, "the second trial was begun twice, and nothing else"
-    assert fits[1] == fits[2], "with the options that it had"
+    assert len(fits) == 4, "only the second trial was begun twice"
+    assert fits[1] == fits[2], "with the same options"
     table = pd.read_csv(run / "trials.csv")
     assert table["trial"].tolist() == [0, 1, 2]
     assert table["state"].tolist() == ["finished", "finished", "pruned"]
@@ -109,7 +108,7 @@ def test_the_best_configuration_gives_the_best_score_again(tuned, tmp_path):
     content = yaml.safe_load((run / "best.yaml").read_text())
     assert content["model"]["optimizer"]["init_args"]["lr"] == pytest.approx(best[LR])
     assert content["model"]["architecture"]["init_args"]["hidden_dim"] == best[DIM]
-    assert content["trainer"]["devices"] == "auto", "as the configuration has it"
+    assert content["trainer"]["devices"] == "auto", "as in the configuration"
     assert main(["fit", "--config", str(run / "best.yaml"), "--run", str(tmp_path / "again")]) == 0
     again = json.loads((tmp_path / "again" / "results.json").read_text())
     assert again["val"]["val/MAE"] == best["val/MAE"]
@@ -120,7 +119,7 @@ def test_the_best_configuration_gives_the_best_score_again(tuned, tmp_path):
 
 @pytest.mark.slow
 def test_two_machines_finish_a_study_of_which_one_is_killed(config, tmp_path):
-    """The processes share the folder alone: names of machines differ, so neither sees the lock of the other."""
+    """The processes share only the folder: names of machines differ, so neither sees the lock of the other."""
     run = tmp_path / "out"
 
     def machine(name, killed=False):
@@ -239,7 +238,7 @@ def test_a_launched_worker_that_fails_is_named_beside_an_earlier_best_configurat
 
 @pytest.mark.slow
 def test_a_full_disk_ends_no_trial(config, tmp_path, monkeypatch, capsys):
-    """All trials would fail one after the other, and a study does not repeat a failed one."""
+    """Otherwise every trial would fail in turn, and a study does not repeat failed ones."""
     run, fits = tmp_path / "study", []
 
     def full_twice(options, callbacks):
@@ -262,7 +261,7 @@ def test_a_full_disk_ends_no_trial(config, tmp_path, monkeypatch, capsys):
 
 
 def test_a_trial_of_a_sent_study_gets_no_options_but_those_of_the_space(config, tmp_path, monkeypatch, capsys):
-    """A command line may name any code: a journal of somebody else must not write one."""
+    """A command line may name any code, so a journal of someone else must not add to one."""
     import optuna
 
     def begin_only(options, callbacks):

@@ -1,4 +1,4 @@
-"""`graphbench verify`: an honest run is added with who ran it, and whatever a sender may alter is found."""
+"""`graphbench verify`: an honest run is added with a person's name, and alterations by a sender are found."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def table(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def sent(table):
-    """The folder of a run as its sender packs it: without checkpoints."""
+    """Return the folder of a run as its sender packs it, without checkpoints."""
     words = ["--config", str(table.path), "--model.architecture=GCN", "--model.architecture.hidden_dim=24"]
     words += ["--model.architecture.num_layers=4", "--model.architecture.dropout=0.0", "--trainer.accelerator=cpu"]
     folder = table.path.parent
@@ -51,7 +51,7 @@ def sent(table):
 
 @pytest.fixture
 def run(sent, table, tmp_path, monkeypatch):
-    """A copy of it on another machine, whose only table is the small one."""
+    """Return a copy as on another machine, whose only table is the small one."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("GRAPHBENCH_STORE", str(sent.parent / "store"))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
@@ -67,7 +67,7 @@ def edit(path: Path, change) -> None:
 
 
 def failing(run: Path, capsys, *words: str) -> str:
-    """The first check that fails, in words; nothing is added."""
+    """Run a verification that must fail and return the line of its first failure."""
     assert main(["verify", str(run), *words]) == 1
     return next(line for line in capsys.readouterr().out.splitlines() if line.startswith("FAILS"))
 
@@ -106,7 +106,7 @@ def test_altered_scores_and_targets_are_found(run, capsys):
     edit(run / "results.json", lambda content: content["test"].update({"test/class_accuracy": 0.99}))
     assert "0.99" in failing(run, capsys)
     frame = pd.read_csv(path)
-    frame["target_class"] = frame["target_class"].to_numpy()[::-1]  # the targets that count are the benchmark's own
+    frame["target_class"] = frame["target_class"].to_numpy()[::-1]  # only the benchmark's targets count
     frame.to_csv(path, index=False)
     edit(run / "results.json", lambda content: content["test"].update({"test/class_accuracy": 0.0}))
     assert "results.json says 0.0" in failing(run, capsys)
@@ -141,7 +141,7 @@ def test_parameters_are_counted(run, capsys):
 
 @pytest.mark.parametrize("place", ["model", "model.architecture", "data"])
 def test_foreign_code_is_refused_also_where_the_reader_trusts_it(run, capsys, tmp_path, monkeypatch, place):
-    """A class path outside the registered ones is neither imported nor run."""
+    """A class that is not registered is neither imported nor run."""
     (tmp_path / "evil.py").write_text("import pathlib\npathlib.Path('ran').touch()\nclass Net: pass\n")
     monkeypatch.syspath_prepend(tmp_path)
 
@@ -156,7 +156,7 @@ def test_foreign_code_is_refused_also_where_the_reader_trusts_it(run, capsys, tm
     edit(run / "config.yaml", change)
     from graphbench.runs import trust
 
-    with trust.admitting_all():  # as if the reader had once given --trust for this very file
+    with trust.admitting_all():  # as if the reader had given --trust for this file
         trust.restrict_to(trust.Policy(run / "config.yaml", trust=True, foreign={"evil.Net"}))
         trust.remember(run / "config.yaml")
     said = failing(run, capsys)
@@ -166,7 +166,7 @@ def test_foreign_code_is_refused_also_where_the_reader_trusts_it(run, capsys, tm
 
 
 def test_callbacks_and_loggers_of_a_sender_are_not_built(run, capsys):
-    """They may write where they like; a step needs none of them."""
+    """They may write anywhere, and a training step needs none of them."""
     edit(
         run / "config.yaml",
         lambda content: content["trainer"].update(

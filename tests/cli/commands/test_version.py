@@ -1,4 +1,4 @@
-"""`graphbench --version` says which graphbench this is, and the entry point of the command line dispatches."""
+"""`graphbench --version` describes the installation, and the entry point dispatches commands."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def _processor_seconds(*command):
 
 
 def test_light_commands_are_quick_and_import_no_torch():
-    """Less than the import of torch alone takes on the same machine at the same time (a fifth of it on an idle one)."""
+    """Each takes less processor time than importing torch at the same time (a fifth on an idle machine)."""
     code = "import sys; from graphbench.cli import main; main(sys.argv[1:]); sys.exit('torch' in sys.modules)"
     limit = _processor_seconds("import torch")
     for command in (["--version"], ["list"], ["list", "--json"], ["--help"]):

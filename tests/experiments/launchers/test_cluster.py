@@ -1,4 +1,4 @@
-"""Options of a launcher, and what becomes of them in the script for SLURM."""
+"""Options of a launcher, and the SLURM script that is written from them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs of an imitated SLURM, of processes here and in this process: what is submitted, in which order, and what not."""
+"""Jobs on an imitated SLURM, in local processes and in this process: which are submitted, and in which order."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ GOOD, BAD = ("completion", "bash"), ("completion", "fish")
 
 @pytest.fixture
 def slurm(tmp_path, monkeypatch):
-    """An imitated SLURM; returns the folder of the units."""
+    """Imitate SLURM and return the folder of the units."""
     imitated_slurm.imitate(tmp_path, monkeypatch, seconds=0.1)
     return tmp_path / "out"
 
@@ -58,7 +58,7 @@ def test_units_share_jobs_and_the_last_one_follows_them(slurm):
 def test_a_stage_waits_for_the_one_before(slurm):
     first, second = units(slurm, a=BAD, b=GOOD), units(slurm, c=GOOD)
     launch([first, [], second], Cluster(), slurm)
-    assert codes([*first, *second]) == {"a": 1, "b": 0, "c": 0}, "also behind one that failed"
+    assert codes([*first, *second]) == {"a": 1, "b": 0, "c": 0}, "also after one that failed"
     assert max(read_notes(one.record)["ended"] for one in first) <= read_notes(second[0].record)["began"]
     assert "--dependency=afterany:101" in imitated_slurm.scripts(slurm.parent)[1]
 
@@ -68,7 +68,7 @@ def test_what_is_still_queued_is_not_submitted_again_but_waited_for(slurm, monke
     blocker = slurm.parent / "slurm" / "101.state"
     blocker.write_text("RUNNING")
     (slurm.parent / "slurm" / "101.sh").write_text("")
-    with monkeypatch.context() as patch:  # jobs that wait for another one, and a terminal that is closed
+    with monkeypatch.context() as patch:  # jobs wait for another one, and the terminal is closed
         patch.setattr(launching.Jobs, "recover", lambda jobs: jobs.open.update({"101": object()}) or set())
         patch.setattr(launching.Jobs, "wait", lambda jobs: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
@@ -80,7 +80,7 @@ def test_what_is_still_queued_is_not_submitted_again_but_waited_for(slurm, monke
     assert codes([*some, *more, last]) == {"a": 0, "b": 0, "c": 0, "last": 0}
     runs = {path.stem: path.read_text() for path in (slurm.parent / "slurm").glob("*.runs")}
     assert set(runs.values()) == {"."}, "no task ran twice"
-    assert len(runs) == 2 + 1 + 1 + 1, "two, the new one, and the last one behind each call"
+    assert len(runs) == 2 + 1 + 1 + 1, "two, the new one, and the last one after each call"
 
 
 def test_a_refused_job_is_an_error_with_the_words_of_the_cluster(slurm):
@@ -106,9 +106,9 @@ def test_a_report_that_fails_alone_is_named(tmp_path, caplog):
 
 
 def test_processes_here_share_the_cards(tmp_path, monkeypatch):
-    """Three jobs of two cards each, two at a time, on four cards that have names as after a restriction."""
+    """Three jobs of two GPUs each run two at a time on the four GPUs that `CUDA_VISIBLE_DEVICES` names."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,6,GPU-7")
-    script = tmp_path / "sitecustomize.py"  # Python's own hook: each command notes its cards, and waits for another one
+    script = tmp_path / "sitecustomize.py"  # Python's own hook: each command notes its GPUs and waits for another one
     script.write_text(
         "import glob, os, sys, time\n"
         "if 'completion' in sys.orig_argv:\n"
@@ -135,13 +135,13 @@ def test_a_job_that_has_left_the_queue_is_submitted_again(slurm):
     queue.write_text("#!/bin/bash\necho 102_0\n")
     (slurm / ROOM).mkdir(parents=True)
     (slurm / ROOM / "jobs.json").write_text(json.dumps({"101_0": ["a"], "102_0": ["b"]}))
-    assert launching.Jobs(Cluster(), slurm, lambda: "").recover() == {"b"}, "101 is in no queue"
+    assert launching.Jobs(Cluster(), slurm, lambda: "").recover() == {"b"}, "101 is not in the queue"
     queue.write_text("#!/bin/bash\necho 'unable to contact controller' >&2; exit 1\n")
-    assert launching.Jobs(Cluster(), slurm, lambda: "").recover() == {"a", "b"}, "nobody knows"
+    assert launching.Jobs(Cluster(), slurm, lambda: "").recover() == {"a", "b"}, "the queue is unknown"
 
 
 def test_a_task_that_is_cancelled_before_it_begins_is_not_waited_for(slurm, caplog):
-    """Accounts have no line for it, and an earlier answer calls it pending."""
+    """Job accounting has no line for it, and an earlier answer calls it pending."""
     some = units(slurm, a=GOOD, b=GOOD)
     place = slurm.parent / "slurm"
 

@@ -1,4 +1,4 @@
-"""Tasks of a local cluster of Ray with room for two: what they run, in which order; see also `cli/test_launched.py`."""
+"""Order and outcome of tasks on a local Ray cluster with room for two; see also `cli/test_launched.py`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Units within a job: their order, notes and logs, and what a warning or an end of the job does to the running one."""
+"""Units within a job: their order, notes and logs, and how a warning or the job's end stops the running one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from graphbench.experiments.launchers.units import read_notes
 
 @pytest.fixture
 def tool(tmp_path, monkeypatch):
-    """Stands for Python: `wait` waits for SIGTERM, which it ends in good order; other words are exit codes."""
+    """Replace Python by a script: `wait` waits for SIGTERM and exits cleanly, other words are exit codes."""
     path = tmp_path / "tool"
     path.write_text(
         "#!/bin/bash\n"
@@ -43,7 +43,7 @@ def test_one_after_the_other_and_a_failure_does_not_stop_the_rest(tool):
     assert Bundle(units, tool)() == ["second"]
     assert [read_notes(one.record)["code"] for one in units] == [0, 3, 0]
     assert units[2].log.read_text() == f"0 in {tool} with rank none\n"
-    assert Bundle(units, tool)() == ["second"], "a job that starts again runs what has not ended well"
+    assert Bundle(units, tool)() == ["second"], "a restarted job runs only what failed"
     assert len(units[1].log.read_text().splitlines()) == 2
     assert len(units[2].log.read_text().splitlines()) == 1
 
@@ -62,7 +62,7 @@ def test_a_warning_stops_the_running_unit_in_good_order_and_keeps_all_for_the_ne
     units = [unit(tool, "done", "0"), unit(tool, "long", "wait"), unit(tool, "later", "0")]
     bundle, again = Bundle(units, tool), []
 
-    def warned(*_):  # as submitit's handler: it stands within the call
+    def warned(*_):  # like submitit's handler, it runs within the call
         again.append(bundle.checkpoint())
         raise SystemExit(255)
 
@@ -78,7 +78,7 @@ def test_a_warning_stops_the_running_unit_in_good_order_and_keeps_all_for_the_ne
     (tool / "tool").write_text("#!/bin/bash\nexit 0\n")
     assert again[0].result() == []
     assert [read_notes(one.record)["code"] for one in units] == [0, 0, 0]
-    assert len(units[0].log.read_text().splitlines()) == 1, "what was done is not run again"
+    assert len(units[0].log.read_text().splitlines()) == 1, "a finished unit is not run again"
 
 
 def test_the_end_of_a_job_stops_the_unit_and_starts_no_other(tool):

@@ -1,4 +1,4 @@
-"""A small table of its own, and the folders of runs that never ran."""
+"""A small table, and folders of runs that were never trained."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def table(tmp_path):
 
 @pytest.fixture
 def diverge():
-    """Leaves in a run's folder what a training leaves whose gradients stop being finite."""
+    """Return a function that writes the results of a diverged training to a run's folder."""
 
     def leave(folder):
         folder.mkdir(parents=True, exist_ok=True)
@@ -63,7 +63,7 @@ def diverge():
 
 @pytest.fixture
 def finish():
-    """Leaves in a run's folder what a finished training leaves."""
+    """Return a function that writes the files of a finished training to a run's folder."""
 
     def leave(folder, test, data="published", epochs=200, config=RECIPE, **more):
         folder.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Hours from measured seconds: by steps, by whole trainings, along a line of depths, and blank where nothing tells."""
+"""Hours from measured seconds: by steps, by whole trainings, along a line of depths, or unknown."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def cell(installed):
 
 
 def record(cell, seconds, steps, options=None, **more):
-    """A made-up record of a cell's recipe."""
+    """Return a made-up record of a cell's recipe."""
     metric = cell.metric.removeprefix("test/")
     return Record(
         "trial", "one", cell.recipe, 0, metric, 1.0, options=cell.options if options is None else options,
@@ -39,14 +39,14 @@ def test_steps_of_a_short_training_are_those_of_the_whole_one(cell):
 
 
 def test_epochs_are_counted_in_steps_of_the_whole_data(cell):
-    """A fifth of the graphs by the same batches: a step is as long, an epoch is not."""
+    """With a fifth of the graphs, a step takes as long and an epoch does not."""
     one = cell("sfi-former/table-2", "dfi-former", "pattern")
     options = (*one.options, "--data.init_args.train_fraction=0.2", "--data.init_args.source=generated",
                "--model.optimizer.init_args.lr=0.0005", "--trainer.max_epochs=10")  # fmt: skip
     found = step_of(one.recipe, one.options)
     assert step_of(one.recipe, options) == found
     batch, epochs = setting(one.recipe, "data.init_args.batch_size"), length_of(one).epochs
-    for steps, stored in ((1250, 1250), (10 * ceil(2_000 / batch), None)):  # counted, or those of ten epochs
+    for steps, stored in ((1250, 1250), (10 * ceil(2_000 / batch), None)):  # recorded, or those of ten epochs
         hours = Costs([record(one, steps * 0.5, stored, options, epochs=10)]).hours(one)
         assert hours == pytest.approx(epochs * ceil(10_000 / batch) * 0.5 / 3600)
 
@@ -60,7 +60,7 @@ def test_the_median_counts_where_a_step_was_measured_often(cell):
 def test_a_depth_lies_on_the_line_through_two_that_were_measured(cell):
     first, third, ninth = (cell(FLOW, "electric-csl", f"layers-{n}") for n in (1, 3, 9))
     one = [record(first, 200.0, 1000)]
-    assert Costs(one).hours(ninth) is None, "one depth says nothing of how a step grows"
+    assert Costs(one).hours(ninth) is None, "one depth does not tell how a step grows"
     assert Costs([*one, record(third, 600.0, 1000)]).hours(ninth) == pytest.approx(40_100 * 1.8 / 3600)
 
 
@@ -80,7 +80,7 @@ def test_another_model_batch_or_data_set_tells_nothing(cell, row, options):
 
 def test_a_training_that_its_rate_ends_costs_what_whole_ones_took(cell):
     one = cell(ZINC, "gin", "layers-4")
-    assert Costs([record(one, 50.0, 790, epochs=10)]).hours(one) is None, "how long it is to be is not known"
+    assert Costs([record(one, 50.0, 790, epochs=10)]).hours(one) is None, "its whole length is not known"
     assert Costs([record(one, 900.0, 11_850, epochs=150, full=True)]).hours(one) == pytest.approx(0.25)
 
 

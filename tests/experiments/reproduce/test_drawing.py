@@ -1,4 +1,4 @@
-"""Figures of tables: which numbers are drawn of values, of files of runs, and beside the tables."""
+"""Figures of tables: the numbers drawn from values and from files of runs, and the files written."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SEEDS = Request(seeds=(0, 1))
 
 @pytest.fixture
 def drawn(tmp_path, finish, monkeypatch):
-    """Panels, or the SVG, of a table with this figure, whose runs of one layer have ended."""
+    """Return a function that draws a table with finished one-layer runs; it returns the panels or files."""
     calls = []
     for name in ("curves_figure", "bars_figure"):
         real = getattr(drawing, name)

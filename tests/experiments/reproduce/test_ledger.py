@@ -26,7 +26,7 @@ def cell_of(installed, table, row, column):
 
 
 def records_of(cell, scores, **more):
-    """Records of finished runs of a cell's recipe, a seed for each score."""
+    """Return records of finished runs of a cell's recipe, one seed per score."""
     length = length_of(cell)
     return [
         Record(
@@ -43,9 +43,9 @@ def line_of(ledger, cell):
 
 
 def test_every_printed_score_of_the_papers_has_a_line(installed):
-    """The tables that an audit counted: 409 scores, and 51 values of SFT's tables 6 and 7, which scripts measure.
+    """An audit counted 409 scores, and 51 values of SFT's tables 6 and 7, which scripts measure.
 
-    Beside them: 20 that a notebook stores, and 9 of the baselines on ZINC, and 52 of ECHO.
+    There are also 20 values of a notebook, 9 of the baselines on ZINC and 52 of ECHO.
     """
     lines = Ledger(installed.values(), []).lines
     others = ("electric-flow/figure-1-notebook", "benchmarking-gnns/zinc", "echo/chem", "echo/synth")
@@ -115,7 +115,7 @@ def test_seeds_that_their_rate_ended_after_other_epochs_stand_together(installed
     line = line_of(Ledger(installed.values(), records), cell)
     assert (line.status, line.seeds) == ("met", (0, 1))
     assert line.trained == "150 to 170 epochs, training set redrawn"
-    assert line.hours == pytest.approx(4 * 600 / 3600)  # what a run took, and not 1,000 epochs
+    assert line.hours == pytest.approx(4 * 600 / 3600)  # what a run took, not 1,000 epochs
 
 
 def test_hours_follow_from_the_seconds_of_an_epoch(installed):
@@ -129,7 +129,7 @@ def test_hours_follow_from_the_seconds_of_an_epoch(installed):
 
 
 def test_the_ledger_of_this_repository_is_that_of_its_records(tmp_path):
-    """Else: graphbench reproduce --ledger LEDGER.md --records experiments/records plugins/*/results/records."""
+    """Update with: graphbench reproduce --ledger LEDGER.md --records experiments/records plugins/*/results/records."""
     folders = [str(ROOT / "experiments" / "records"), *map(str, sorted(ROOT.glob("plugins/*/results/records")))]
     assert main(["reproduce", "--ledger", str(tmp_path / "LEDGER.md"), "--records", *folders]) == 0
     assert (tmp_path / "LEDGER.md").read_text(encoding="utf-8") == (ROOT / "LEDGER.md").read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""What finished runs say about printed values."""
+"""Values obtained from finished runs against printed ones."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from graphbench.experiments.reproduce.tables import find_table
 
 
 def resolve_all(arguments):
-    """As the command line resolves it: what every recipe is in these tests."""
+    """Return `RECIPE`, to which every recipe resolves in these tests."""
     return RECIPE
 
 
@@ -124,7 +124,7 @@ def test_what_a_short_training_shortens_is_no_alteration(table, tmp_path, finish
     ],
 )
 def test_an_altered_run_is_not_whole_and_has_no_verdict(table, tmp_path, finish, config, told):
-    """Whatever this call asks for: the run's own configuration says what it was."""
+    """The run's own configuration decides, whatever this call asks for."""
     one = runs(table, "ours", Request(), tmp_path, finish, (0.8674, 0.8674), config=config)
     assert (one.full, one.altered) == (False, (told,))
     assert one.verdict == f"not comparable: altered: {told}"
@@ -137,7 +137,7 @@ def test_an_altered_run_is_not_whole_and_has_no_verdict(table, tmp_path, finish,
 
 
 def test_a_run_from_before_an_option_that_its_recipe_sets_is_altered(table, tmp_path, finish):
-    """The option had another value then, whatever its default is: `batch_size` stands for it here."""
+    """It counts as altered whatever the option's default is; the option here is `batch_size`."""
     assert setting(["sfi-former/pattern"], "data.init_args.batch_size") is not None
     old = {**RECIPE, "data": {"class_path": "PATTERN", "init_args": {}}}
     one = runs(table, "ours", Request(), tmp_path, finish, (0.8674, 0.8674), config=old)

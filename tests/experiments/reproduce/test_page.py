@@ -1,4 +1,4 @@
-"""The page of results: seeds together, short runs called short, and the page of this repository."""
+"""The page of results: seeds in one row, short runs marked, and the page of this repository."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_origin_is_told_and_never_made_up(table):
 
 
 def test_the_page_of_this_repository_is_what_the_command_writes(tmp_path):
-    """Else: graphbench reproduce --page RESULTS.md --records experiments/records plugins/*/results/records."""
+    """Update with: graphbench reproduce --page RESULTS.md --records experiments/records plugins/*/results/records."""
     folders = [str(ROOT / "experiments" / "records"), *sorted(map(str, ROOT.glob("plugins/*/results/records")))]
     assert main(["reproduce", "--page", str(tmp_path / "RESULTS.md"), "--records", *folders]) == 0
     assert (tmp_path / "RESULTS.md").read_text(encoding="utf-8") == (ROOT / "RESULTS.md").read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""What is known of a recipe before it is trained."""
+"""Facts about a recipe before it is trained."""
 
 from __future__ import annotations
 

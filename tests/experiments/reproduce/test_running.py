@@ -119,7 +119,7 @@ def test_how_a_job_ended_is_noted(plan, tmp_path, monkeypatch, finish):
 
 
 def test_callers_at_one_table_share_its_jobs(plan, tmp_path, monkeypatch, finish, caplog):
-    """What another one trains, or a job starts from, is left to it with its note; what it ended is not run again."""
+    """A job that another caller trains, and one that starts from it, are skipped; finished jobs are not rerun."""
     started = []
 
     def command(*words):

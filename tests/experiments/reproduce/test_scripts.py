@@ -1,4 +1,4 @@
-"""Scripts as jobs: run once, their CSV fills the cells, records keep it, and the ledger judges it."""
+"""Scripts as jobs: they run once, their CSV fills cells and records, and the ledger judges it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ with (folder / "runs.txt").open("a") as file:
 
 @pytest.fixture
 def table(tmp_path, monkeypatch):
-    """A table in a clone with its script."""
+    """Write a table and its script into a clone, and read the table."""
     path = tmp_path / "clone" / "tables" / "table-2.yaml"
     path.parent.mkdir(parents=True)
     path.write_text(TABLE, encoding="utf-8")
@@ -107,7 +107,7 @@ def test_every_table_that_names_a_csv_has_its_script_here():
 
 @pytest.mark.slow
 def test_table_7_of_sft_is_measured_by_one_command(tmp_path):
-    """Parts whose printed digits are those of matrix products, and the two that the table says are others."""
+    """Most parts meet the printed values; two parts, which the table says differ, get no verdict."""
     output, kept = tmp_path / "output", tmp_path / "records"
     assert main(["reproduce", "sft/table-7", "--output", str(output), "--records", str(kept)]) == 0
     records = read_records([kept])

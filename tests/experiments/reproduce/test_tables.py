@@ -1,4 +1,4 @@
-"""Table files: what each way means, what is refused, and what the shipped tables hold."""
+"""Table files: ways to obtain a value, refused files, and the contents of the shipped tables."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from graphbench.experiments.reproduce.tables import COSTS, find_table, read_tabl
 from graphbench.registry.configurations import configurations
 
 ROOT = Path(__file__).parents[3]
-#: Printed values by table; those of `SCORES` are the results that the four papers print.
+#: Number of printed values by table; `SCORES` are the results that the four papers print.
 SCORES = {
     "electric-flow/table-2": 6,
     "sft/table-1": 41, "sft/table-2": 46, "sft/table-3": 42, "sft/table-4": 50, "sft/table-5": 10,
@@ -79,7 +79,7 @@ def test_a_recipe_trains_on_the_data_of_its_column():
 
 
 def test_printed_values_and_those_that_recipes_expect_agree():
-    """Where they differ, the papers do, and the cell's note or another source says so."""
+    """If they differ, the papers do, and the cell has a note."""
     compared = 0
     for name, cell in CELLS:
         said = expected(cell.recipe) if cell.way == "recipe" and not cell.options else None
@@ -164,7 +164,7 @@ def test_tables_are_listed_in_their_order():
 
 @pytest.fixture
 def entries(monkeypatch, tmp_path, table_text):
-    """Two distributions beside each other that ship a table each."""
+    """Write two packages with a table each; return the list of registered entries."""
     for package in ("one", "two"):
         (tmp_path / f"tables_of_{package}" / "tables").mkdir(parents=True)
         (tmp_path / f"tables_of_{package}" / "__init__.py").touch()

@@ -1,4 +1,4 @@
-"""Several trainings at a time, devices, and what is told of a failed one; commands are pretended."""
+"""Several trainings at a time, devices and reports of failures, with pretended commands."""
 
 import json
 import os
@@ -20,7 +20,7 @@ TRAININGS = [Training(name, 0, []) for name in "abcdef"]
 
 
 class Pretended:
-    """A fit that writes scores; `broken` ones fail with a word in their log, `diverged` ones have no number."""
+    """Commands that write scores; `broken` runs fail with a line in their log, `diverged` ones have no score."""
 
     def __init__(self, at_once=1):
         self.broken, self.diverged, self.places = set(), set(), []
@@ -65,11 +65,11 @@ def test_failures_are_told_with_the_last_line_of_their_log(pretended, tmp_path):
     ]
     commands.broken, commands.places = set(), []
     assert [failure.name for failure in local.run_all(TRAININGS, tmp_path)] == ["d-0"], "it stays diverged"
-    assert commands.places == [("b-0", None)], "what is finished is not run again"
+    assert commands.places == [("b-0", None)], "finished runs are not run again"
 
 
 def test_what_another_call_works_on_is_left_to_it(pretended, tmp_path):
-    """Its notes and log stay as they are, so that `status` tells of it, and what it has finished is not done again."""
+    """Its notes stay unchanged, so `status` shows it as running, and a later call has no failure."""
     commands = pretended()
     record = local.record_of(tmp_path / "logs" / "b-0.log")
     record.parent.mkdir()
@@ -90,7 +90,7 @@ def test_what_another_call_works_on_is_left_to_it(pretended, tmp_path):
 
 
 def test_a_training_of_a_call_that_was_killed_is_no_failure(pretended, tmp_path, monkeypatch):
-    """It goes on without its sweep, and its folder is refused to the next one."""
+    """It keeps running without its sweep, and the next sweep may not use its folder."""
     commands = pretended()
     commands.broken = {"b-0"}
     (folder := TRAININGS[1].folder(tmp_path)).mkdir(parents=True)
@@ -105,7 +105,7 @@ def test_a_training_of_a_call_that_was_killed_is_no_failure(pretended, tmp_path,
 
 
 def status(output, trainings):
-    """State of each unit, as `graphbench status` has it."""
+    """Return the state of each unit, as `graphbench status` shows it."""
     return {
         training.folder(output).name: _of_run(
             training.folder(output), training.folder(output).name, output / "logs" / f"{training.name}-0.log"

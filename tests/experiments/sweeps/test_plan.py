@@ -1,4 +1,4 @@
-"""What a sweep consists of."""
+"""The trainings of a sweep."""
 
 import pytest
 

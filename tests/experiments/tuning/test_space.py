@@ -1,4 +1,4 @@
-"""Spaces of a study: what is read, and what every bad one is told."""
+"""Spaces of a study: how they are read, and the error for each bad one."""
 
 import pytest
 
@@ -18,7 +18,7 @@ def test_ranges_and_values_are_read(tmp_path):
     space = read_space(
         written(
             tmp_path,
-            f"{LR}: {{low: 1e-4, high: 0.01, log: true}}\n"  # YAML takes 1e-4 for text
+            f"{LR}: {{low: 1e-4, high: 0.01, log: true}}\n"  # YAML reads 1e-4 as text
             "--model.layers: {low: 2, high: 10, step: 4}\n"
             "model.local: {values: [GINE, null, [1, 2], 0.5]}\n",
         )

@@ -1,4 +1,4 @@
-"""Where a study lies: a journal that several processes append to, or a database, and never both."""
+"""Where a study is stored: a journal that several processes append to, or a database, never both."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def finish_one(study, total, score):
 
 
 def test_optuna_reads_the_journal(study, tmp_path):
-    """What is on the disk is a study of Optuna, with the scores that were finished."""
+    """The file on disk is a study of Optuna with the finished scores."""
     one = study()
     for score in (3.0, 1.0, 2.0):
         finish_one(one, 3, score)
@@ -46,7 +46,7 @@ def test_optuna_reads_the_journal(study, tmp_path):
 
 
 def test_a_torn_last_entry_is_removed(study, tmp_path):
-    """As a full disk leaves it; a further line behind it would make the journal unreadable for everybody."""
+    """A full disk leaves such an entry; a line appended to it would make the journal unreadable."""
     finish_one(study(), 2, 3.0)
     with (tmp_path / "study" / "study.journal").open("ab") as file:
         file.write(b'{"op_code": 5, "worker_id": "')

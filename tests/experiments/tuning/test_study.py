@@ -1,4 +1,4 @@
-"""Studies without trainings: what is next, what a killed process leaves, several processes, other spaces."""
+"""Studies without trainings: the next trial, killed processes, several processes, other spaces."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SPACE = {"x": Range(-2.0, 2.0), "layers": Range(1, 8), "kind": Choice(("a", "b")
 
 @pytest.fixture
 def study(tmp_path):
-    """`study(...)` opens the study of a folder; all are closed at the end."""
+    """Return a function that opens the study of a folder; close all at the end."""
     opened = []
 
     def open_study(folder=tmp_path / "study", space=SPACE, facts=None, maximize=False, **options):
@@ -40,7 +40,7 @@ def parabola(params):
 
 
 def run(study, total, most=None):
-    """Finish trials until the study has enough, or `most` here; returns their numbers."""
+    """Finish trials until the study has `total`, or `most` of them; return their numbers."""
     numbers = []
     while (most is None or len(numbers) < most) and (begun := study.next(total)) is not None:
         study.finish(begun, parabola(begun.trial.params))
@@ -52,12 +52,12 @@ def run(study, total, most=None):
 def test_the_best_of_all_trials_is_found(study):
     one = study()
     assert run(one, 16) == list(range(16))
-    assert run(one, 16) == [], "the study has as many as it should"
+    assert run(one, 16) == [], "the study has all its trials"
     best = one.best()
     assert best.value == min(parabola(trial.params) for trial in one.trials())
     shares = one.importances()
     assert sum(shares.values()) == pytest.approx(1)
-    assert max(shares, key=shares.get) == "x", "which decides about nearly all of the score"
+    assert max(shares, key=shares.get) == "x", "it decides nearly all of the score"
 
 
 def test_a_study_that_was_cut_off_tries_what_it_would_have_tried(study, tmp_path, monkeypatch):
@@ -172,7 +172,7 @@ def test_without_optuna_one_line_says_what_to_install(study, monkeypatch):
 
 
 class Trainer:
-    """What the callback reads of a trainer."""
+    """The attributes of a trainer that the callback reads."""
 
     def __init__(self, epoch, score, sanity_checking=False):
         self.current_epoch, self.sanity_checking, self.should_stop = epoch, sanity_checking, False
@@ -188,7 +188,7 @@ def epoch(callback, number, score, validated=True):
 
 
 def test_a_trial_behind_the_median_of_its_epoch_ends(study):
-    """Median pruning as Optuna has it: from the sixth trial on, worse than the median of the others so far."""
+    """From the sixth trial on, Optuna prunes a trial whose best score is worse than the others' median."""
     one = study()
     for place in range(5):
         begun = one.next(6)
@@ -229,7 +229,7 @@ def test_a_file_system_without_locks_has_signs_of_life(study, monkeypatch):
 
 
 def on_another_machine(work):
-    """A process that shares nothing but the folder: its machine has another name, and its locks are not seen here."""
+    """Fork a process that seems to be on another machine: another host name, and locks that are not seen here."""
     child = os.fork()
     if child:
         return child
@@ -277,7 +277,7 @@ def test_a_trial_that_another_machine_left_goes_on_after_its_signs_of_life(study
     child = on_another_machine(work)
     wait_until(begun_there.exists)
     one = study(folder)
-    assert one.next(1) is None, "it lives"
+    assert one.next(1) is None, "it is alive"
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
     time.sleep(0.5)  # several signs of life are missing, too few to be sure

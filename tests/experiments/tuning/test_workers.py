@@ -27,7 +27,7 @@ def worker(tmp_path):
 
 def test_a_process_of_this_machine_lives_as_long_as_its_lock(worker, tmp_path):
     one, other = worker(), worker()
-    for moment in (-9999, 9999):  # whatever a clock says
+    for moment in (-9999, 9999):  # clocks do not matter
         os.utime(tmp_path / f"{other.name}.lock", times=(time.time() + moment,) * 2)
         assert one.is_alive(other.name)
         assert not one.is_doubtful(other.name)

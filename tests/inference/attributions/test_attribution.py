@@ -1,4 +1,4 @@
-"""Every method on models whose attributions are known, on a model trained on a known rule, and what is refused."""
+"""Every method on models with known attributions and on one trained on a known rule, and refused requests."""
 
 import importlib.util
 from typing import get_args
@@ -33,7 +33,7 @@ every_method = pytest.mark.parametrize("method", METHODS)
 
 
 def whole(nodes, edges, method, edge_index):
-    """Of an additive model: a line belongs to itself, or half to each of its ends where only nodes have values."""
+    """Return an additive model's exact values; if only nodes have values, a line gives half to each of its ends."""
     if method != "myerson":
         return nodes.double(), lines(edges, edge_index)
     return nodes.double().index_add(0, edge_index[0], edges.double() / 2).index_add(
@@ -42,7 +42,7 @@ def whole(nodes, edges, method, edge_index):
 
 
 def lines(edges, edge_index):
-    """The sum of each pair's edges, by pair."""
+    """Return the sum of the edges of each pair of nodes."""
     found = {}
     for value, pair in zip(edges.tolist(), edge_index.t().tolist(), strict=True):
         found[tuple(sorted(pair))] = found.get(tuple(sorted(pair)), 0.0) + value
@@ -72,7 +72,7 @@ def test_a_linear_model_gives_each_node_and_line_its_own_term(method, kind):
 @every_method
 @pytest.mark.parametrize("task", ["node-regression", "node-classification"])
 def test_a_linear_model_of_nodes_rests_on_the_node_and_the_edges_into_it(task, method):
-    """The head is linear, so a part adds its own vector times the head's row, scaled to the unit of the target."""
+    """The head is linear, so each part adds its vector times the head's row, scaled to the target's unit."""
     module = additive(task)
     if task == "node-regression":
         module.task.scale.fill_(3.0)
@@ -96,7 +96,7 @@ def test_a_linear_model_of_nodes_rests_on_the_node_and_the_edges_into_it(task, m
 
 @pytest.fixture(scope="module")
 def counting():
-    """A model that learned how many nodes have category 2, with its training graphs."""
+    """Train a model to count the nodes of category 2 and return it with its training graphs."""
     spec = tiny_spec("graph-regression", "categorical")
     table = tiny_table(spec, num_graphs=64, seed=1)
     parts = table.columns["x"][:, 0].split(table.num_nodes.tolist())
@@ -121,7 +121,7 @@ def counter(spec, seed):
 
 @every_method
 def test_a_trained_model_points_at_what_decides_and_random_weights_do_not(counting, method):
-    """Nodes of category 2 add to the prediction and all others take away: what one in k nodes is, above the mean."""
+    """Nodes of category 2 get about 1 minus their share of all nodes, and most others are negative."""
     trained, table = counting
     facts = facts_of_table(table, trained.spec)
     scores, truth, drawn = [], [], []
@@ -143,7 +143,7 @@ def test_a_trained_model_points_at_what_decides_and_random_weights_do_not(counti
 
 @every_method
 def test_the_average_graph_has_nothing_to_explain(method):
-    """A graph whose every node and edge is the average one has attributions of zero, and the reference's prediction."""
+    """If every node and edge is the average one, nodes get zero and the prediction is the reference's."""
     module = additive(power=2)
     table = tiny_table(module.spec, num_graphs=3, seed=2)
     table.columns["x"][:], table.columns["edge_attr"][:] = table.columns["x"][0], table.columns["edge_attr"][0]

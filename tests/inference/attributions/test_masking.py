@@ -1,4 +1,4 @@
-"""Masking against a closed form of a square, and lines of several edges."""
+"""Masking against the closed form for a square, and lines of several edges."""
 
 import pytest
 import torch
@@ -9,7 +9,7 @@ from graphbench.inference.attributions.question import lines_of, spread_over_edg
 
 
 def test_what_a_square_loses_without_a_part():
-    """F = sum_i w s_i^2 loses w (s_i^2 - (s_i - d_i)^2) with node i, and that of both its ends with a line."""
+    """F = sum_i w s_i^2 loses w (s_i^2 - (s_i - d_i)^2) without node i; without a line both its ends lose that."""
     module = additive(power=2)
     copies = copies_of(module, seed=3)
     batch, weight = copies(1), module.task.head.mlp.layers[0].weight[0]

@@ -13,7 +13,7 @@ from graphbench.inference.attributions.myerson import connected_sets, neighbours
 
 
 def parts_of(coalition, edges):
-    """The connected parts of a set of nodes."""
+    """Return the connected parts of a set of nodes."""
     left, found = set(coalition), []
     while left:
         part = {left.pop()}
@@ -25,7 +25,7 @@ def parts_of(coalition, edges):
 
 
 def brute_force(game, size, edges):
-    """Shapley's formula for the sum of the game over connected parts, over all 2^n coalitions."""
+    """Apply Shapley's formula over all 2^n coalitions to the game's sum over connected parts."""
     edges = [*edges, *((j, i) for i, j in edges)]
     worth = {
         frozenset(c): math.fsum(game(part) for part in parts_of(c, edges))
@@ -44,7 +44,7 @@ def brute_force(game, size, edges):
 
 
 def drawn_game(seed):
-    """A game with a worth of its own for every set."""
+    """Return a game with a random worth for every set."""
     values = torch.rand(1 << 9, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     return lambda nodes: float(values[sum(1 << i for i in nodes)])
 
@@ -80,7 +80,7 @@ def test_exact_values_are_those_of_all_coalitions(name):
 
 
 def test_standard_errors_cover_the_exact_values():
-    """On a complete graph of 9 nodes 40 orders ask for less than its 511 connected sets."""
+    """On a complete graph of 9 nodes, 40 orders need fewer sets than the 511 connected ones."""
     size, edges = 9, list(combinations(range(9), 2))
     neighbours = neighbours_of(torch.tensor(edges).t(), size)
     scores = []
@@ -98,7 +98,7 @@ def test_standard_errors_cover_the_exact_values():
 
 
 def test_a_linear_model_gives_each_node_its_term_and_half_of_its_lines():
-    """A line counts once both its ends are there, which is half the merit of each; a loop is its node's alone."""
+    """A line counts only if both its ends are present, so each gets half; a loop counts for its node."""
     module = additive()
     copies = copies_of(module, row=1, seed=4)
     batch, weight = copies(1), module.task.head.mlp.layers[0].weight[1]

@@ -1,4 +1,4 @@
-"""The reference against means over all rows of the training part, for every way that features are read."""
+"""The reference against means over all rows of the training split, for every kind of feature encoder."""
 
 import dataclasses
 
@@ -17,7 +17,7 @@ from graphbench.training.module import BenchmarkModule
 
 
 class Reads(Architecture):
-    """Reads nodes and edges by one way of `FeatureEncoder`."""
+    """Encode nodes and edges with one mode of `FeatureEncoder`."""
 
     def __init__(self, spec, categorical="normal"):
         super().__init__(spec, 8)
@@ -28,7 +28,7 @@ class Reads(Architecture):
 
 
 class Released(Architecture):
-    """Reads nodes and edges by the tables of Graphormer's code."""
+    """Encode nodes and edges with the tables of Graphormer's code."""
 
     def __init__(self, spec):
         super().__init__(spec, 8)

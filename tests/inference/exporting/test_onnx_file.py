@@ -1,4 +1,4 @@
-"""ONNX files in onnxruntime against the models they come from, for every architecture that can be exported at all."""
+"""ONNX files in onnxruntime against the models they come from, for every architecture that can be exported."""
 
 import contextlib
 import importlib.util
@@ -37,8 +37,8 @@ needs_onnx = pytest.mark.skipif(
 SIZES = ([9, 2, 13, 1, 4], [17], [1], [6, 6])
 SMALL = {"hidden_dim": 16, "num_layers": 2, "num_heads": 4, "ffn_dim": 16}
 
-#: Architectures that `torch.export` cannot trace with free sizes, and so not the exporter to ONNX either, and where it
-#: gives up. The list only ever gets shorter: one that can be exported must not stand here.
+#: Architectures that `torch.export`, and so the ONNX exporter, cannot trace with dynamic sizes, and the reason.
+#: The list may only get shorter: an architecture that can be exported must not be in it.
 REFUSED: dict[str, str] = {
     **dict.fromkeys(
         (
@@ -70,15 +70,15 @@ REFUSED: dict[str, str] = {
     "Sequoia": "the length of its sort is fixed; with a free one ONNX answers otherwise",
 }
 
-#: Those that can be exported by `torch.export` alone, and what ONNX has not; shorter likewise.
+#: Architectures that only `torch.export` can export, and what ONNX lacks. It may only get shorter.
 REFUSED_BY_ONNX: dict[str, str] = {"S4D": "complex numbers and their transforms"}
 
-#: The architectures that `make test` exports, too; the others are exported by `make test-slow`.
+#: Architectures that `make test` exports; the others are exported only by `make test-slow`.
 QUICK = ("GCN",)
 
 
 def described(spec):
-    """A benchmark's description, as an export reads it."""
+    """Return a benchmark's description as an export reads it."""
     return SimpleNamespace(
         spec=spec,
         target_labels=lambda: tuple(f"target {number}" for number in range(spec.num_targets)),
@@ -87,7 +87,7 @@ def described(spec):
 
 
 def with_statistics(module):
-    """In evaluation mode, with batch norms whose statistics are not those of any batch."""
+    """Return the module in evaluation mode, with random running means in its batch norms."""
     for part in module.modules():
         if isinstance(part, nn.BatchNorm1d):
             part.running_mean.normal_()
@@ -95,7 +95,7 @@ def with_statistics(module):
 
 
 def small(name):
-    """A small model of an architecture, on the first tiny benchmark that it takes and that can be exported."""
+    """Build a small model of an architecture on the first tiny benchmark that it accepts."""
     cls = registry.load("architectures", name)
     known = inspect.signature(cls).parameters
     options = {option: value for option, value in SMALL.items() if option in known}
@@ -106,11 +106,11 @@ def small(name):
             return with_statistics(BenchmarkModule(spec, lambda spec, given=given: cls(spec, **given)))
         except BadInput:
             continue
-    raise AssertionError(f"{name} takes no tiny benchmark")
+    raise AssertionError(f"{name} accepts no tiny benchmark")
 
 
 def assert_same_answers(module, content, told, seed=0):
-    """Answers of a file, given the inputs it names, are those of the model, whatever the sizes."""
+    """Check that a file, given the inputs that it names, answers as the model for all sizes."""
     run = session(content)
     for number, sizes in enumerate(SIZES):
         table = tiny_table(module.spec, sizes=sizes, seed=seed + number)
@@ -210,7 +210,7 @@ def test_no_place_of_this_machine_is_in_a_file():
 
 
 class Operations(nn.Module):
-    """The operations that graphbench translates itself, with sizes that are free."""
+    """The operations that graphbench translates itself, on dynamic sizes."""
 
     def forward(self, repeats, numbers):
         size = repeats.shape[0]
@@ -247,7 +247,7 @@ def test_own_translations_are_what_pytorch_computes():
 
 
 class Oscillating(Architecture):
-    """Asks for an operation that ONNX has not."""
+    """Use an operation that ONNX lacks."""
 
     def __init__(self, spec, hidden_dim=8):
         super().__init__(spec, hidden_dim)

@@ -1,4 +1,4 @@
-"""Programs of torch.export against the models they come from, on graphs of other sizes, and refusals by name."""
+"""Programs of torch.export against the models they come from, on graphs of other sizes, and refusals."""
 
 import io
 import json
@@ -22,7 +22,7 @@ def module_of(name, task="graph-regression", **options):
     torch.manual_seed(0)
     cls = registry.load("architectures", name)
     module = BenchmarkModule(tiny_spec(task, "both"), lambda spec: cls(spec, hidden_dim=16, num_layers=2, **options))
-    for part in module.modules():  # statistics of an untrained batch norm would hide that it takes those of the batch
+    for part in module.modules():  # default statistics would hide that those of the batch are used
         if isinstance(part, nn.BatchNorm1d):
             part.running_mean.normal_()
     return module.eval()
@@ -109,7 +109,7 @@ def test_the_files_say_what_goes_in():
 
 
 class Looping(Architecture):
-    """Decides by values in the batch how often it works."""
+    """Repeat a layer as often as values in the batch decide."""
 
     def __init__(self, spec, hidden_dim=8):
         super().__init__(spec, hidden_dim)
@@ -123,7 +123,7 @@ class Looping(Architecture):
 
 
 class Sized(Architecture):
-    """Answers otherwise for batches of many nodes, by a size that was fixed while it was traced."""
+    """Scale the output by the number of nodes, except during an export."""
 
     def __init__(self, spec, hidden_dim=8):
         super().__init__(spec, hidden_dim)
