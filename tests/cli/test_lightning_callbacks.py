@@ -30,7 +30,7 @@ REFUSED = {"BackboneFinetuning", "SpikeDetection"}
 QUICK = {"ModelPruning", "OnExceptionCheckpoint"}
 POSSIBLE = sorted(set(lightning.__all__) - BASES - REFUSED)
 #: Plug-ins that need packages that are not installed, and base classes.
-UNUSABLE = ("BitsandbytesPrecisio", "LayerSync", "MPIEnvironment", "XLACheckpointIO", "XLAPrecision")
+UNUSABLE = ("BitsandbytesPrecision", "LayerSync", "MPIEnvironment", "XLACheckpointIO", "XLAPrecision")
 PLUGINS = {
     name: ["--trainer.plugins", name, *(word for pair in options.items() for word in pair)]
     for name, options in {
