@@ -213,4 +213,4 @@ def _normalized(capacity: Tensor, scale: Tensor | None) -> Tensor:
     """Return the capacity over its normaliser; 0 if all values are zero."""
     if scale is None:
         return capacity
-    return torch.where(scale > 0, capacity / scale, capacity)
+    return torch.where(scale == 0, capacity, capacity / scale)  # NaN if a value is, also one that no pattern reads

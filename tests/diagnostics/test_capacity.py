@@ -156,6 +156,9 @@ def test_diverged_values_have_no_capacity(tokens: Tensor, batch: Tensor, pattern
     found = D.attention_capacity_per_graph(broken, patterns)
     assert found[1].isnan()
     torch.testing.assert_close(found[[0, 2, 4, 5]], D.attention_capacity_per_graph(tokens, patterns)[[0, 2, 4, 5]])
+    first, alone = torch.tensor([0, 1]), torch.tensor([[3.0, 0.0], [0.0, 4.0], [math.nan, 1.0]])
+    beside = Patterns.uniform(first, first, torch.zeros(2, dtype=torch.int64), torch.tensor([3]))
+    assert D.attention_capacity_per_graph(alone, beside).isnan().all()  # of the node that no pattern reads
 
 
 def test_token_capacity(generator: torch.Generator) -> None:
