@@ -110,4 +110,4 @@ def summarise_gradients(recording: Recording, loss: Tensor, batch: Tensor, model
         if number < len(recording) and name in modules:
             measures["condition"] = torch.full((count,), weight_condition(modules[name]), dtype=torch.float64)
         layer.add_graphs(measures)
-    return {number: layer for number, layer in summary.items() if layer.sums}
+    return {number: layer for number, layer in summary.items() if layer.values}
