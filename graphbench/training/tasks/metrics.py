@@ -222,9 +222,12 @@ def calibration_error(confidence: Tensor, correct: Tensor, bins: int = 15) -> Te
     Examples:
         >>> calibration_error(torch.tensor([0.95, 1.0]), torch.tensor([1, 0]))  # one bin
         tensor(0.4750)
+        >>> calibration_error(torch.tensor([0.64, 2 / 3]), torch.tensor([0, 1]))  # one bin, up to 10 / 15
+        tensor(0.1533)
     """
-    edges = torch.linspace(0, 1, bins + 1, dtype=confidence.dtype, device=confidence.device)
-    place = torch.bucketize(confidence.contiguous(), edges[1:-1].contiguous())
+    # Divided, as confidences are: steps of `linspace` are rounded, and 2 / 3 would be beyond its edge 10 / 15.
+    edges = torch.arange(1, bins, dtype=confidence.dtype, device=confidence.device) / bins
+    place = torch.bucketize(confidence.contiguous(), edges)
     gaps = confidence.new_zeros(bins).index_add(0, place, correct.to(confidence.dtype) - confidence)
     return gaps.abs().sum() / len(confidence)
 
