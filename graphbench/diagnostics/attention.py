@@ -2,7 +2,8 @@
 
 Every function accepts matrices in two forms: a list with one `[H, n_g, k_g]` tensor per graph, as in
 `LayerTrace.attention`, or a padded tensor `[G, H, N, K]` with masks of the rows `[G, N]` and columns `[G, K]` that are
-not padding. Rows are queries, and need not sum to one; negative weights and other shapes raise `BadInput`.
+not padding. Rows are queries, and need not sum to one; negative weights and other shapes raise `BadInput`. A head that
+contains NaN has the result NaN.
 
 Legend: G graphs, H heads, n queries and k keys of a graph.
 """
@@ -48,7 +49,7 @@ def _matrices(attention: Attention, row_mask: Tensor | None, column_mask: Tensor
             f"{[list(matrix.shape) for matrix in attention]}."
         )
     matrices = [as_double(matrix) for matrix in attention]
-    lowest = [matrix.amin() for matrix in matrices if matrix.numel()]
+    lowest = [matrix.nan_to_num(nan=0.0).amin() for matrix in matrices if matrix.numel()]
     if lowest and (least := float(torch.stack(lowest).amin())) < 0:  # one host-device sync for all
         raise BadInput(f"Attention weights must be non-negative, got {least:.4g}.")
     return matrices
@@ -85,7 +86,7 @@ def attention_entropy(
     def entropy(matrix: Tensor) -> tuple[Tensor, Tensor]:
         total = matrix.sum(2)
         # H(a / s) = (sum_j -a_j log a_j) / s + log s; rounding makes that of a single key negative
-        return (torch.special.entr(matrix).sum(2) / total + total.log()).clamp(min=0.0), total > 0
+        return (torch.special.entr(matrix).sum(2) / total + total.log()).clamp(min=0.0), total != 0  # so NaN counts
 
     return _per_head(entropy, attention, row_mask, column_mask)
 
@@ -103,8 +104,8 @@ def attention_zeros(
     """
 
     def share(matrix: Tensor) -> tuple[Tensor, Tensor]:
-        zeros = (matrix == 0).double().mean(2)
-        return zeros, ~zeros.isnan()  # without keys there is no share
+        zeros = torch.where(matrix.isnan(), matrix, (matrix == 0).double()).mean(2)
+        return zeros, torch.full_like(zeros, matrix.shape[2] > 0, dtype=torch.bool)  # without keys there is no share
 
     return _per_head(share, attention, row_mask, column_mask)
 

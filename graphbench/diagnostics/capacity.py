@@ -75,8 +75,9 @@ def attention_capacity(
     u, e = as_double(values), as_double(patterns)
     nodes = torch.ones(u.shape[:-1], dtype=torch.bool, device=u.device) if node_mask is None else node_mask.to(u.device)
     rows = torch.ones(e.shape[:-1], dtype=torch.bool, device=e.device) if pattern_mask is None else pattern_mask
-    # Padding is set to zero, not removed: graphs and heads keep one shape for broadcasting.
-    u, e, rows = u * nodes.unsqueeze(-1), e * rows.to(e.device).unsqueeze(-1), rows.to(e.device)
+    # Padding is set to zero, not removed: graphs and heads keep one shape for broadcasting. It may be NaN.
+    rows = rows.to(e.device)
+    u, e = u.where(nodes.unsqueeze(-1), 0.0), e.where(rows.unsqueeze(-1), 0.0)
     _check_patterns(e, nodes, rows, patterns.dtype)
     mixed = e @ u
     lead = mixed.shape[:-2]
@@ -93,7 +94,7 @@ def _check_patterns(patterns: Tensor, nodes: Tensor, rows: Tensor, dtype: torch.
     """Raise unless every real row is a distribution over real nodes."""
     tolerance = max(1e-4, 4 * torch.finfo(dtype).eps if dtype.is_floating_point else 0.0)
     on_nodes = (patterns * nodes.unsqueeze(-2)).sum(-1)
-    wrong = ((on_nodes - 1).abs() > tolerance) & rows
+    wrong = ~((on_nodes - 1).abs() <= tolerance) & rows  # also NaN
     if bool(wrong.any()) or bool((patterns < 0).any()):
         raise BadInput(
             "Every row of patterns must be non-negative and sum to one over the nodes that are not padding, got sums "
@@ -213,4 +214,4 @@ def _normalized(capacity: Tensor, scale: Tensor | None) -> Tensor:
     """Return the capacity over its normaliser; 0 if all values are zero."""
     if scale is None:
         return capacity
-    return torch.where(scale > 0, capacity / scale, capacity)
+    return torch.where(scale == 0, capacity, capacity / scale)  # NaN if a value is, also one that no pattern reads

@@ -9,6 +9,7 @@ edges or graphs) to which each graph contributes.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -56,7 +57,7 @@ def weight_condition(module: nn.Module) -> float:
     """Return the largest condition number `sigma_1 / sigma_min(m, n)` among the weight matrices `[m, n]` of a module.
 
     Embeddings, norms and other tensors that are not matrices are skipped. Infinity for a singular matrix, NaN without a
-    matrix.
+    matrix or if a weight is not finite.
 
     Examples:
         >>> layer = nn.Linear(2, 2)
@@ -66,8 +67,12 @@ def weight_condition(module: nn.Module) -> float:
     """
     embedded = {id(part.weight) for part in module.modules() if isinstance(part, nn.Embedding)}
     matrices = [weight for weight in module.parameters() if weight.dim() == 2 and id(weight) not in embedded]
-    values = [torch.linalg.svdvals(as_double(weight.detach())) for weight in matrices if weight.numel()]
-    return max((float(sigma[0] / sigma[-1]) for sigma in values), default=float("nan"))
+    weights = [as_double(weight.detach()) for weight in matrices if weight.numel()]
+    # LAPACK fails on NaN, and `max` of numbers with NaN depends on their order.
+    if not weights or not all(bool(weight.isfinite().all()) for weight in weights):
+        return math.nan
+    values = [torch.linalg.svdvals(weight) for weight in weights]
+    return max(float(sigma[0] / sigma[-1]) if sigma[-1] else math.inf for sigma in values)
 
 
 def summarise_gradients(recording: Recording, loss: Tensor, batch: Tensor, model: nn.Module) -> Summary:
@@ -110,4 +115,4 @@ def summarise_gradients(recording: Recording, loss: Tensor, batch: Tensor, model
         if number < len(recording) and name in modules:
             measures["condition"] = torch.full((count,), weight_condition(modules[name]), dtype=torch.float64)
         layer.add_graphs(measures)
-    return {number: layer for number, layer in summary.items() if layer.sums}
+    return {number: layer for number, layer in summary.items() if layer.values}

@@ -94,7 +94,7 @@ class Patterns:
         if bool((self.graph_of_node[self.node] != self.batch[self.pattern]).any()):
             raise BadInput("A pattern has nodes of another graph; nodes are numbered across the whole batch.")
         total = self.weight.new_zeros(len(self.batch)).index_add_(0, self.pattern, self.weight)
-        if bool((self.weight < 0).any()) or bool(((total - 1).abs() > 1e-4).any()):
+        if bool((self.weight < 0).any()) or not bool(((total - 1).abs() <= 1e-4).all()):  # also NaN
             raise BadInput("The weights of a pattern must be non-negative and sum to one.")
 
     @classmethod

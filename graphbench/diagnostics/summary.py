@@ -1,4 +1,4 @@
-"""Compute all measures of a recording by layer, as sums over graphs that other batches and processes can add to.
+"""Compute all measures of a recording by layer, as values of graphs that other batches and processes can add to.
 
 Measures of a layer:
 
@@ -57,15 +57,14 @@ from graphbench.errors import BadInput
 
 @dataclass
 class LayerSummary:
-    """Measures of one layer, summed over graphs.
+    """Measures of one layer, collected over graphs.
 
     Args:
         layer: number of the layer.
         name: dotted name of its module.
-        sums: measure -> sum over the graphs for which it is defined.
-        counts: measure -> number of these graphs.
+        counts: measure -> number of graphs for which it is defined.
         left_out: measure -> number of the other graphs, for which it is undefined (NaN) or not finite.
-        values: measure -> its values for these graphs, in the order in which they were added.
+        values: measure -> its values for the former graphs, in the order in which they were added.
 
     Examples:
         >>> layer = LayerSummary(0)
@@ -76,7 +75,6 @@ class LayerSummary:
 
     layer: int
     name: str = ""
-    sums: dict[str, float] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
     left_out: dict[str, int] = field(default_factory=dict)
     values: dict[str, list[float]] = field(default_factory=dict)
@@ -84,16 +82,16 @@ class LayerSummary:
     def mean(self, measure: str) -> float:
         """Return the mean over graphs; NaN if no graph has the measure."""
         count = self.counts.get(measure, 0)
-        return self.sums[measure] / count if count else float("nan")
+        # `fsum` is exact, so a mean does not depend on the order of graphs and how processes divide them.
+        return math.fsum(self.values[measure]) / count if count else float("nan")
 
     def means(self) -> dict[str, float]:
         """Return the mean of every measure."""
-        return {measure: self.mean(measure) for measure in self.sums}
+        return {measure: self.mean(measure) for measure in self.values}
 
     def add(self, other: LayerSummary) -> None:
-        """Add the sums, counts, left-out numbers and values of other graphs."""
-        for measure in other.sums:
-            self.sums[measure] = self.sums.get(measure, 0.0) + other.sums[measure]
+        """Add the counts, left-out numbers and values of other graphs."""
+        for measure in other.values:
             self.counts[measure] = self.counts.get(measure, 0) + other.counts[measure]
             self.left_out[measure] = self.left_out.get(measure, 0) + other.left_out[measure]
             self.values.setdefault(measure, []).extend(other.values[measure])
@@ -107,9 +105,7 @@ class LayerSummary:
         values = dict(zip(measures, defined, strict=True))
         counts = {measure: len(numbers) for measure, numbers in values.items()}
         left_out = {measure: rows.shape[1] - count for measure, count in counts.items()}
-        # `fsum` is exact, so a mean does not depend on the order of graphs and processes.
-        sums = {measure: math.fsum(numbers) for measure, numbers in values.items()}
-        self.add(LayerSummary(self.layer, self.name, sums, counts, left_out, values))
+        self.add(LayerSummary(self.layer, self.name, counts, left_out, values))
 
 
 Summary = dict[int, LayerSummary]
@@ -120,10 +116,10 @@ def merge(summaries: Iterable[Summary]) -> Summary:
 
     Examples:
         >>> first, second = LayerSummary(0), LayerSummary(0)
-        >>> first.add_graphs({"alpha": torch.tensor([0.5])})
-        >>> second.add_graphs({"alpha": torch.tensor([1.0])})
+        >>> first.add_graphs({"alpha": torch.tensor([1e20, 1.5])})
+        >>> second.add_graphs({"alpha": torch.tensor([-1e20])})
         >>> merge([{0: first}, {0: second}])[0].mean("alpha")
-        0.75
+        0.5
     """
     merged: Summary = {}
     for summary in summaries:

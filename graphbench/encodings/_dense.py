@@ -32,7 +32,8 @@ _LARGE_GRAPH = 256
 #: 1e-13 of it. A connected graph of n nodes has no eigenvalue between 0 and 4 / n^2 (Mohar 1991) and none above n, so
 #: up to the 2,048 nodes of a dense matrix only eigenvectors of 0 share the eigenspace of 0.
 SAME_VALUE = 1e-11
-#: Entries that differ by less are ties; the first of them is the pivot.
+#: Weights that differ by less are ties, unless one is below half of the other (in graphs of a million nodes all weights
+#: are this small); the first of them is the pivot.
 TIE = 1e-6
 
 
@@ -248,7 +249,8 @@ def pivoted_basis(basis: Tensor, count: int) -> Tensor:
         # P = V V^T has these sums on its diagonal, so P itself is never formed.
         weight = remaining.square().sum(-1)
         # argmax of the mask is the first node within TIE of the largest; argmax of the weights depends on rounding.
-        pivot = (weight >= weight.amax(1, keepdim=True) - TIE).int().argmax(1)
+        most = weight.amax(1, keepdim=True)
+        pivot = (weight >= torch.maximum(most - TIE, most / 2)).int().argmax(1)
         lead = remaining[spaces, pivot]
         lead = lead / lead.norm(dim=1, keepdim=True)
         # The projection of the pivot's unit vector onto the remaining space.

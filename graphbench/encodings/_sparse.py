@@ -162,7 +162,7 @@ def _null_vectors(part: np.ndarray, root: np.ndarray, count: int) -> np.ndarray:
     # `pivoted_basis`, found without a matrix.
     weight, vectors = unit**2, np.zeros((len(part), count))
     for column in range(count):
-        pivot = int(np.argmax(weight >= weight.max() - TIE))
+        pivot = int(np.argmax(weight >= max(weight.max() - TIE, weight.max() / 2)))
         component = part == part[pivot]
         vectors[component, column] = unit[component]
         weight[component] = 0.0

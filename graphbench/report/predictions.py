@@ -151,6 +151,8 @@ class Reliability:
         >>> reliability = Reliability.of(np.array([0.61, 0.62, 0.95]), np.array([True, False, True]))
         >>> reliability.count.tolist(), reliability.share.tolist(), round(reliability.error, 4)
         ([2, 1], [0.5, 1.0], 0.0933)
+        >>> Reliability.of(np.array([0.64, 0.6666667]), np.array([True, False]), bins=15).count.tolist()
+        [2]
     """
 
     confidence: np.ndarray  # mean probability of each bin
@@ -161,7 +163,9 @@ class Reliability:
     def of(cls, confidence: np.ndarray, correct: np.ndarray, bins: int = _BINS) -> Reliability:
         """Sort probabilities `[n]` into bins; `correct` `[n]` states which came true."""
         # Only inner borders, so that 0 and 1, and what rounds beyond them, fall into the outer bins.
-        place = np.digitize(confidence, np.linspace(0, 1, bins + 1)[1:-1], right=True)
+        # In float32, in which models predict: 2 / 3 is written as 0.6666667, which is no more than the border 10 / 15.
+        borders = (np.arange(1, bins) / bins).astype(np.float32)
+        place = np.digitize(confidence.astype(np.float32), borders, right=True)
         count = np.bincount(place, minlength=bins)
         mask = count > 0
         means = [np.bincount(place, values, bins)[mask] / count[mask] for values in (confidence, correct.astype(float))]

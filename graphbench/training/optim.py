@@ -205,6 +205,7 @@ class Schedule:
                 factor=self.factor,
                 patience=self.patience,
                 min_lr=self.min_lr,
+                eps=0.0,  # torch ignores reductions of less than 1e-8, so that tiny rates never fall below `stop_below`
             )
             # Lightning counts epochs, so it must never step this one: the module steps it after every validation.
             return {

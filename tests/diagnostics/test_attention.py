@@ -56,6 +56,12 @@ def test_special_rows() -> None:
     assert D.attention_zeros([uniform, hard, nothing])[:, 0].tolist() == pytest.approx([0, 7 / 8, 1])
     assert D.attention_row_sum([uniform, hard, nothing])[:, 0].tolist() == pytest.approx([1, 1, 0])
     torch.testing.assert_close(D.attention_entropy([uniform.bfloat16()]), entropy[:1])
+    broken = uniform.clone()
+    broken[0, 2] = math.nan
+    for measure in (D.attention_entropy, D.attention_zeros, D.attention_row_sum):
+        assert measure([broken]).isnan().all()
+        with pytest.raises(BadInput, match="non-negative"):
+            measure([torch.cat([broken, -uniform])])
 
 
 def test_matrices_that_do_not_fit_are_refused(matrices: list[Tensor]) -> None:

@@ -113,7 +113,7 @@ def test_ragged_capacity_is_that_of_each_graph(tokens: Tensor, batch: Tensor, pa
 
 def test_padded_capacity_is_that_of_each_graph(tokens: Tensor, batch: Tensor, patterns: Patterns) -> None:
     dense = D.pattern_matrix(patterns.node, patterns.pattern, len(patterns.batch), len(batch))
-    values, rows = torch.full((6, 30, 12), 9.0), torch.full((6, 40, 30), 0.5)
+    values, rows = torch.full((6, 30, 12), math.nan), torch.full((6, 40, 30), math.nan)
     node_mask, pattern_mask = torch.zeros(6, 30, dtype=torch.bool), torch.zeros(6, 40, dtype=torch.bool)
     for graph in range(6):
         nodes, own = batch == graph, patterns.batch == graph
@@ -156,6 +156,9 @@ def test_diverged_values_have_no_capacity(tokens: Tensor, batch: Tensor, pattern
     found = D.attention_capacity_per_graph(broken, patterns)
     assert found[1].isnan()
     torch.testing.assert_close(found[[0, 2, 4, 5]], D.attention_capacity_per_graph(tokens, patterns)[[0, 2, 4, 5]])
+    first, alone = torch.tensor([0, 1]), torch.tensor([[3.0, 0.0], [0.0, 4.0], [math.nan, 1.0]])
+    beside = Patterns.uniform(first, first, torch.zeros(2, dtype=torch.int64), torch.tensor([3]))
+    assert D.attention_capacity_per_graph(alone, beside).isnan().all()  # of the node that no pattern reads
 
 
 def test_token_capacity(generator: torch.Generator) -> None:
@@ -175,7 +178,7 @@ def test_token_capacity(generator: torch.Generator) -> None:
 
 def test_bad_patterns_and_options_are_refused(tokens: Tensor, patterns: Patterns) -> None:
     values = torch.ones(3, 2)
-    for rows in (torch.full((2, 3), 0.5), torch.tensor([[1.5, -0.5, 0.0]])):
+    for rows in (torch.full((2, 3), 0.5), torch.tensor([[1.5, -0.5, 0.0]]), torch.tensor([[math.nan, 0.5, 0.5]])):
         with pytest.raises(BadInput, match="non-negative and sum to one"):
             D.attention_capacity(values, rows)
     with pytest.raises(BadInput, match="sum to one over the nodes"):

@@ -88,6 +88,10 @@ def test_condition_is_that_of_numpy():
     module[1].weight.data.zero_()
     module[1].weight.data[0, 0] = 1.0
     assert math.isinf(weight_condition(module))
+    module[1].weight.data.zero_()
+    assert math.isinf(weight_condition(module))
+    module[1].weight.data[0, 0] = math.nan
+    assert math.isnan(weight_condition(module))
     assert math.isnan(weight_condition(nn.LayerNorm(3)))
 
 

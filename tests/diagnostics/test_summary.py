@@ -119,8 +119,8 @@ def test_shares_of_graphs_add_up_exactly(model: Transformer, table: GraphTable) 
     for number, layer in whole.items():
         assert merged[number].counts == layer.counts
         assert merged[number].left_out == layer.left_out
-        for name, total in layer.sums.items():
-            assert merged[number].sums[name] == pytest.approx(total, rel=1e-5, abs=1e-6), name
+        for name, mean in layer.means().items():
+            assert merged[number].mean(name) == pytest.approx(mean, rel=1e-5, abs=1e-6), name
             assert layer.counts[name] == 9, name
 
 
@@ -161,8 +161,8 @@ def test_extra_tokens_are_measured_apart(patterns: Patterns, tokens: Tensor, bat
         assert layer.mean("token_capacity") == pytest.approx(of_tokens.mean().item(), rel=1e-6)
         stable = D.stable_rank_per_graph(tokens, batch)
         assert layer.mean("stable_rank") == pytest.approx(stable.mean().item(), rel=1e-6)
-        assert "alpha" not in layer.sums
-        assert "entropy" not in layer.sums
+        assert "alpha" not in layer.values
+        assert "entropy" not in layer.values
 
 
 def test_a_graph_token_is_no_substructure(patterns: Patterns, tokens: Tensor, batch: Tensor) -> None:

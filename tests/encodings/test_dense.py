@@ -7,7 +7,7 @@ import torch
 
 from graphbench.contracts import GraphTable
 from graphbench.encodings import RWSE, Degree, EffectiveResistance, LapPE, ShortestPaths
-from graphbench.encodings._dense import few_threads, laplacian, size_blocks, smallest_eigenpairs
+from graphbench.encodings._dense import few_threads, laplacian, pivoted_basis, size_blocks, smallest_eigenpairs
 from graphbench.errors import BadInput
 
 pytestmark = pytest.mark.usefixtures("ways")
@@ -159,6 +159,8 @@ def test_basis_is_the_pivoted_cholesky_factor_of_the_projector():
     first = torch.tensor([0, 2, -1, -1], dtype=torch.float64) / 6**0.5
     second = torch.tensor([0, 0, 1, -1], dtype=torch.float64) / 2**0.5
     torch.testing.assert_close(vectors[0, :, 1:], torch.stack([first, second], dim=1), rtol=0, atol=1e-12)
+    small = torch.tensor([0.0, -1e-4, -2e-4], dtype=torch.float64)[None, :, None]  # as in a graph of a million nodes
+    torch.testing.assert_close(pivoted_basis(small, 1), -small, rtol=1e-12, atol=0)
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 5])

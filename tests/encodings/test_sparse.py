@@ -72,6 +72,12 @@ def test_a_long_path_in_closed_form():
     assert np.allclose(np.abs((vectors.numpy() * waves).sum(0)), np.linalg.norm(waves, axis=0), rtol=1e-6)
 
 
+def test_null_vectors_of_components_with_weights_that_are_all_ties(monkeypatch):
+    monkeypatch.setattr(_sparse, "TIE", 1.0)  # as 1e-6 is in graphs of a million nodes
+    found = _sparse._null_vectors(np.array([0, 0, 0, 1, 1, 1]), np.ones(6), 2)
+    assert np.allclose(found.T * 3**0.5, [[1, 1, 1, 0, 0, 0], [0, 0, 0, 1, 1, 1]])
+
+
 def test_an_eigenvalue_that_is_repeated_too_often():
     star = csr_array(nx.to_scipy_sparse_array(nx.star_graph(700), dtype=float))
     with pytest.raises(BadInput, match=r"eigenvalue 1 .*701 nodes"):

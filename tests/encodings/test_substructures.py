@@ -211,6 +211,9 @@ def test_options_name_the_store_and_bound_the_size():
     assert Substructures(max_neighbourhood=17).max_size == 17
     assert Substructures(hops=(), walks=(10,)).max_size == 11
     assert [pattern.name for pattern in Substructures(paths=(), stars=(3,)).vocabulary[-2:]] == ["star-3", "hop-2"]
+    many = Substructures(cycles=range(3, 256), paths=(), stars=(), hops=range(1, 6))
+    point = GraphTable.from_graphs([{"num_nodes": 1, "edge_index": torch.empty(2, 0, dtype=torch.int64)}])
+    assert many.compute(point).columns["substructure_type"].tolist() == list(range(253, 258))
 
 
 @pytest.mark.parametrize(

@@ -120,6 +120,12 @@ def test_plateau_watches_the_loss_when_asked_to():
 def test_the_rate_ends_a_run_once_every_group_is_below_the_limit():
     schedule = Schedule("plateau", stop_below=1e-5)
     assert [schedule.ends(rates) for rates in ([1e-5], [9.9e-6], [9e-6, 2e-5])] == [False, True, False]
+    optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=1e-7)
+    tiny = Schedule("plateau", patience=0, stop_below=1e-9)
+    scheduler = tiny.configure(optimizer, lambda: -1, lambda: None, "val/MAE", "min")["scheduler"]
+    for _ in range(8):  # 1e-7 / 2^7 is below 1e-9; the first score is an improvement
+        scheduler.step(1.0)
+    assert tiny.ends([optimizer.param_groups[0]["lr"]])
     assert not Schedule("plateau").ends([0.0])
     assert not Schedule("cosine", stop_below=1e-5).ends([0.0])
     with pytest.raises(BadInput, match="stop_below must be above min_lr"):

@@ -183,7 +183,8 @@ class Substructures(Encoding):
                 sets.append(NodeSets.from_rows(flat, matches[pattern]))
         joined, types = concatenate(sets)
         counts = torch.bincount(joined.graph, minlength=len(graphs))
-        return counts, types.to(torch.uint8), joined.size.to(torch.int32), joined.nodes.to(torch.int32)
+        small = torch.uint8 if len(self.vocabulary) <= 256 else torch.int16
+        return counts, types.to(small), joined.size.to(torch.int32), joined.nodes.to(torch.int32)
 
     def _neighbourhoods(self, flat: FlatGraphs, pattern: Pattern, caps: Caps) -> NodeSets:
         """Find all neighbourhoods of one pattern."""

@@ -119,8 +119,10 @@ def build_task(
     if loss is not None:
         _choose_loss(task, loss, weighed=class_weights is not None or bool(label_smoothing))
     chosen = [*metrics]
-    # A benchmark may select by a metric that its task scores only on request.
-    if spec.metric in task.named_metrics() and spec.metric not in chosen:
+    # A benchmark may select by a metric that its task scores only on request. Only names are compared: `==` of a
+    # torchmetrics object is another metric, which counts as true.
+    asked = {choice.casefold() for choice in chosen if isinstance(choice, str)}
+    if spec.metric in task.named_metrics() and spec.metric.casefold() not in asked:
         chosen.append(spec.metric)
     task.further = further_metrics(task, chosen)
     if spec.metric not in (available := task.all_metrics()):

@@ -102,8 +102,10 @@ class TargetRanges(OwnMetric):
         super().__init__()
         self.discrete = discrete
         self.add_state("rows", default=torch.zeros(columns, dtype=torch.int64), dist_reduce_fx="sum")
-        self.add_state("low", default=torch.full((columns,), torch.inf), dist_reduce_fx="min")
-        self.add_state("high", default=torch.full((columns,), -torch.inf), dist_reduce_fx="max")
+        # Always float64, as targets may be: a process without rows would otherwise send another dtype than the others.
+        most = torch.full((columns,), torch.inf, dtype=torch.float64)
+        self.add_state("low", default=most, dist_reduce_fx="min")
+        self.add_state("high", default=-most, dist_reduce_fx="max")
 
     def update(self, targets: Tensor) -> None:
         """Add targets `[rows, T]`, NaN where unknown."""

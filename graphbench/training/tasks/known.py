@@ -74,7 +74,8 @@ class TargetErrors(OwnMetric):
     def __init__(self, targets: int, squared: bool = False) -> None:
         super().__init__()
         self.squared = squared
-        self.add_state("sums", default=torch.zeros(targets), dist_reduce_fx="sum")
+        # float64, see `TargetRanges`
+        self.add_state("sums", default=torch.zeros(targets, dtype=torch.float64), dist_reduce_fx="sum")
         self.add_state("rows", default=torch.zeros(targets, dtype=torch.int64), dist_reduce_fx="sum")
 
     def update(self, preds: Tensor, target: Tensor) -> None:

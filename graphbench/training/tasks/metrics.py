@@ -11,6 +11,7 @@ from torchmetrics.classification import MulticlassCalibrationError
 from torchmetrics.functional.classification import binary_auroc, binary_average_precision
 from torchmetrics.utilities import dim_zero_cat
 
+from graphbench.contracts.devices import widest_dtype
 from graphbench.errors import BadInput
 from graphbench.training.tasks.defined import Need, OwnMetric
 from graphbench.training.tasks.losses import at_least_single
@@ -75,10 +76,13 @@ class PerTarget(OwnMetric):
         none = truth.new_full((), torch.nan)
         if not self.defined(guesses, truth) or (self.varied and bool((guesses == guesses[0]).all())):
             return none
-        shift = truth.mean()  # these scores do not depend on it, and a small spread with a large offset stays exact
-        if truth.dtype == torch.float64:
-            guesses, truth = guesses.double() - shift, truth - shift
-        return torch.as_tensor(self.score(guesses, truth)).to(truth)
+        # Sums of squares cancel if the offset is large and the spread small, in float32 from 100 deviations on.
+        wide = widest_dtype(truth.device)
+        guesses, truth = guesses.to(wide), truth.to(wide)
+        if not self.varied:  # these scores do not depend on a shift, but ranks of tiny numbers would become ties
+            shift = truth.mean()
+            guesses, truth = guesses - shift, truth - shift
+        return torch.as_tensor(self.score(guesses, truth)).to(targets)
 
 
 class RelativeAbsoluteError(PerTarget):
@@ -218,9 +222,12 @@ def calibration_error(confidence: Tensor, correct: Tensor, bins: int = 15) -> Te
     Examples:
         >>> calibration_error(torch.tensor([0.95, 1.0]), torch.tensor([1, 0]))  # one bin
         tensor(0.4750)
+        >>> calibration_error(torch.tensor([0.64, 2 / 3]), torch.tensor([0, 1]))  # one bin, up to 10 / 15
+        tensor(0.1533)
     """
-    edges = torch.linspace(0, 1, bins + 1, dtype=confidence.dtype, device=confidence.device)
-    place = torch.bucketize(confidence.contiguous(), edges[1:-1].contiguous())
+    # Divided, as confidences are: steps of `linspace` are rounded, and 2 / 3 would be beyond its edge 10 / 15.
+    edges = torch.arange(1, bins, dtype=confidence.dtype, device=confidence.device) / bins
+    place = torch.bucketize(confidence.contiguous(), edges)
     gaps = confidence.new_zeros(bins).index_add(0, place, correct.to(confidence.dtype) - confidence)
     return gaps.abs().sum() / len(confidence)
 

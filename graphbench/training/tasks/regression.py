@@ -100,8 +100,14 @@ class Regression(Task):
         """Set separate losses for targets, by name; the others keep the loss of the specification.
 
         Raises:
-            BadInput: there is no such target, or a loss is not one of L1, MSE and Huber.
+            BadInput: there is no such target, a loss is not one of L1, MSE and Huber, or the specification's loss is
+                neither, so that the head has further outputs.
         """
+        if self.spread is not None:
+            raise BadInput(
+                f"--model.loss: {self.spec.name} trains on {self.spec.loss}, which is for all targets together; "
+                "choose one loss for all (such as --model.loss huber)."
+            )
         names = self.spec.target_names or tuple(map(str, range(self.spec.num_targets)))
         spellings = {name.casefold(): name for name in _POINTWISE}
         for name, loss in losses.items():

@@ -103,8 +103,8 @@ class QuantileSpread(Spread):
 
     Examples:
         >>> spread = QuantileSpread((0.25, 0.5, 0.75))
-        >>> spread.names
-        ('q0.25', 'q0.75')
+        >>> spread.names, QuantileSpread((0.5, 0.9999998, 0.9999999)).names
+        (('q0.25', 'q0.75'), ('q0.9999998', 'q0.9999999'))
         >>> spread.errors(torch.tensor([[0.0, 0.5413, 0.5413]]), torch.tensor([[2.0]])) * 3  # 3 / 4 + 1 + 3 / 4
         tensor([[2.5000]])
     """
@@ -119,7 +119,7 @@ class QuantileSpread(Spread):
     @property
     def names(self) -> tuple[str, ...]:  # type: ignore[override]
         """Names of all levels except the median."""
-        return tuple(f"q{level:g}" for level in self.levels if level != 0.5)
+        return tuple(f"q{level:.15g}" for level in self.levels if level != 0.5)
 
     @property
     def _below(self) -> int:
@@ -157,7 +157,8 @@ def quantile_levels(levels: Sequence[float]) -> tuple[float, ...]:
     """
     quantiles = tuple(sorted(float(level) for level in levels))
     distinct = len(set(quantiles)) == len(quantiles) >= 2
-    if not (distinct and quantiles[0] > 0 and quantiles[-1] < 1 and 0.5 in quantiles):
+    # Each level, not the ends: NaN has no place in an order.
+    if not (distinct and all(0 < level < 1 for level in quantiles) and 0.5 in quantiles):
         raise BadInput(
             f"quantiles must be different levels above 0 and below 1, including 0.5 (the prediction), as in "
             f"[0.05, 0.5, 0.95], but got {list(levels)}."

@@ -138,7 +138,8 @@ def test_the_metric_that_selects_brings_its_direction():
     task = build_task(tiny_spec("graph-classification"), 8, HeadConfig(), metrics=["ECE"], select_by="ECE")
     assert (task.spec.metric, task.spec.higher_is_better) == ("ECE", False)
     by_benchmark = dataclasses.replace(tiny_spec(), metric="R2", higher_is_better=True)
-    assert "R2" in build_task(by_benchmark, 8, HeadConfig()).all_metrics()
+    for further in ((), ["r2"], [ExplainedVariance()]):
+        assert "R2" in build_task(by_benchmark, 8, HeadConfig(), metrics=further).all_metrics()
 
 
 def test_huber_is_quadratic_up_to_one():

@@ -307,3 +307,13 @@ def test_a_small_spread_beside_a_large_offset_is_no_constant():
     values = torch.tensor([[1e6], [1e6 + 1e-3]], dtype=torch.float64)
     assert TargetRange.of(values).missing("contrast") == ""
     assert TargetRange.of(values.float()).missing("contrast") != ""
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_states_have_the_dtypes_of_a_process_without_rows(dtype):
+    task = task_of("graph-regression", targets=2)
+    scores, without = SplitScores(task, "val"), SplitScores(task, "val")
+    scores.add(task, torch.zeros(3, 2, dtype=dtype), torch.arange(6, dtype=dtype).reshape(3, 2))
+    for metric, other in zip(scores.modules(), without.modules(), strict=True):
+        for name, state in metric.metric_state.items() if isinstance(metric, Metric) else ():
+            assert isinstance(state, list) or state.dtype == getattr(other, name).dtype, name

@@ -3,8 +3,12 @@
 import numpy as np
 import pytest
 import torch
+from scipy import stats
 from sklearn.metrics import average_precision_score, roc_auc_score
 
+from graphbench.nn.heads import HeadConfig
+from graphbench.testing import tiny_spec
+from graphbench.training.tasks import build_task
 from graphbench.training.tasks.metrics import (
     CalibrationError,
     TaskAUROC,
@@ -35,6 +39,24 @@ def test_mean_over_tasks_agrees_with_scikit_learn(scored, metric, reference):
     for part in np.array_split(np.arange(200), 7):
         ours.update(torch.tensor(scores[part]), torch.tensor(labels[part]))
     assert ours.compute().item() == pytest.approx(np.mean(expected), abs=1e-6)
+
+
+@pytest.mark.parametrize("name", ["R2", "explained_variance", "RAE", "Spearman", "Pearson"])
+@pytest.mark.parametrize(("offset", "scale", "dtype"), [(2e3, 1.0, torch.float32), (1.0, 1e-20, torch.float64)])
+def test_scores_of_a_column_do_not_depend_on_its_offset_or_digits(name, offset, scale, dtype):
+    metric = build_task(tiny_spec(), 8, HeadConfig(), metrics=[name]).all_metrics()[name]
+    truth = torch.arange(64.0)[:, None] / 8 + offset  # exact in float32
+    guesses = (truth - offset + torch.tensor([0.5, -0.5]).repeat(32)[:, None]) * scale + offset * (scale == 1)
+    metric.update(guesses, truth.to(dtype))
+    one, other = (values.double().flatten().numpy() for values in (guesses, truth))
+    expected = {
+        "R2": lambda: 1 - ((other - one) ** 2).sum() / ((other - other.mean()) ** 2).sum(),
+        "explained_variance": lambda: 1 - (other - one).var() / other.var(),
+        "RAE": lambda: np.abs(other - one).sum() / np.abs(other - other.mean()).sum(),
+        "Spearman": lambda: stats.spearmanr(one, other).statistic,
+        "Pearson": lambda: np.corrcoef(one, other)[0, 1],
+    }[name]()
+    assert metric.compute().item() == pytest.approx(expected, rel=1e-5, abs=1e-6)
 
 
 def test_no_task_with_both_labels_gives_nan():

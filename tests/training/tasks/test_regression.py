@@ -150,6 +150,8 @@ def test_each_target_has_its_own_loss():
             build_task(spec, 8, HeadConfig(), loss=wrong)
     with pytest.raises(BadInput, match="for regressions"):
         build_task(tiny_spec("graph-multilabel"), 8, HeadConfig(), loss="a=L1")
+    with pytest.raises(BadInput, match="trains on Quantile, which is for all targets together"):
+        build_task(dataclasses.replace(spec, loss="Quantile"), 8, HeadConfig(), loss="logS=Huber")
 
 
 @pytest.mark.parametrize("loss", ["L1", "MSE", "Huber", "Quantile", "torch.nn.SmoothL1Loss", "0=L1,1=MSE"])

@@ -87,7 +87,9 @@ def test_several_models_are_a_mixture():
     assert QuantileSpread().pooled(quantiles, 2) == pytest.approx(quantiles.mean(0))
 
 
-@pytest.mark.parametrize("levels", [(0.1, 0.9), (0.5,), (0.0, 0.5), (0.5, 0.5), (0.5, 1.0), (0.5, float("nan"))])
+@pytest.mark.parametrize(
+    "levels", [(0.1, 0.9), (0.5,), (0.0, 0.5), (0.5, 0.5), (0.5, 1.0), (0.1, float("nan"), 0.5, 0.9)]
+)
 def test_levels_that_are_none_are_told(levels):
     with pytest.raises(BadInput, match=r"quantiles must be different levels .*0\.5 \(the prediction\)"):
         quantile_levels(levels)
