@@ -27,6 +27,7 @@ SPLIT_WORDS = {
 #: Default shares of train, val and test.
 USUAL_SHARES = (0.8, 0.1, 0.1)
 _MIN_FOLDS = 3
+_ROUNDED = 1e-6  # by which the sum of shares may differ from 1, as that of 0.3333333, three times
 
 
 def check_fractions(fractions: Sequence[float]) -> tuple[float, float, float]:
@@ -37,7 +38,7 @@ def check_fractions(fractions: Sequence[float]) -> tuple[float, float, float]:
         (0.9, 0.1, 0.0)
     """
     shares = tuple(map(float, fractions))
-    if len(shares) != len(SPLITS) or min(shares) < 0 or not shares[0] > 0 or not abs(sum(shares) - 1) < 1e-6:
+    if len(shares) != len(SPLITS) or min(shares) < 0 or not shares[0] > 0 or not abs(sum(shares) - 1) < _ROUNDED:
         raise BadInput(
             f"fractions: expected shares of train (above 0), val and test (0 or more) that add up to 1, got "
             f"{list(fractions)}."
@@ -100,7 +101,7 @@ def random_split(
     # 0.29 * 100 is 28.999999999999996: without the tiny addend, a share of exactly n rows would lose one.
     sizes = {name: part if isinstance(part, int) else int(part * num_graphs + 1e-9) for name, part in parts.items()}
     shares = [part for part in parts.values() if not isinstance(part, int)]
-    if len(shares) == len(parts) and abs(sum(shares) - 1) < 1e-9:
+    if len(shares) == len(parts) and abs(sum(shares) - 1) < _ROUNDED:
         sizes[[name for name, part in parts.items() if part > 0][-1]] += num_graphs - sum(sizes.values())
     empty = [name for name, size in sizes.items() if size < 1 and parts[name] != 0]
     if empty or sum(sizes.values()) > num_graphs:

@@ -51,8 +51,8 @@ class TypedTable:
     Args:
         path: path of the table.
         needed: columns that get these names even if the file has them in another case.
-        kinds: type of each column: "int", "float", "bool", "bool with gaps", "text", "nothing", or "other" for Parquet
-            types that stay unchanged.
+        kinds: type of each column: "int", "float", "bool", "bool with gaps", "text", "name" (text that only an empty
+            cell lacks), "nothing", or "other" for Parquet types that stay unchanged.
         rows: rows per chunk.
         notes: differences from a plain file of its kind, in words.
     """
@@ -88,9 +88,9 @@ def table_file(folder: Path, name: str) -> Path | None:
     return paths[0] if paths else None
 
 
-def read_frame(path: Path, needed: Sequence[str] = ()) -> pd.DataFrame:
+def read_frame(path: Path, needed: Sequence[str] = (), names: Sequence[str] = ()) -> pd.DataFrame:
     """Read a whole table, see `typed_table`."""
-    table = typed_table(path, needed)
+    table = typed_table(path, needed, names=names)
     table.log_layout()
     return pd.concat(list(table.frames()))
 
@@ -102,17 +102,19 @@ def table_columns(path: Path, needed: Sequence[str]) -> list[str]:
     return [renamed for name, renamed in _named(table).items() if name in titled]
 
 
-def typed_table(path: Path, needed: Sequence[str] = (), rows: int = CHUNK) -> TypedTable:
+def typed_table(path: Path, needed: Sequence[str] = (), rows: int = CHUNK, names: Sequence[str] = ()) -> TypedTable:
     """Infer the types of all columns, reading the file once.
 
-    Columns of numbers may have words for missing values, unless they are needed columns, which name things. They may
-    have decimal commas if commas do not separate cells and no number of the file has a decimal point. Blank columns
-    without a name are dropped, and so is an unnamed index in a Parquet file.
+    Columns of numbers may have words for missing values. They may have decimal commas if commas do not separate cells
+    and no number of the file has a decimal point. Blank columns without a name are dropped, and so is an unnamed index
+    in a Parquet file.
 
     Args:
         path: a table in one of the formats of `open_table`.
         needed: columns that get these names even if the file has them in another case.
         rows: rows per chunk.
+        names: columns with names of things, which stay as written unless all are whole numbers: 1.1 is not 1.10, 1 not
+            01, and NA is a name.
 
     Raises:
         BadInput: the file is not a table, a row does not match the header, or two columns match a needed one.
@@ -124,14 +126,14 @@ def typed_table(path: Path, needed: Sequence[str] = (), rows: int = CHUNK) -> Ty
     for cells in track(_chunks(table, rows), f"Inferring types of {path.name}", unit="chunks"):
         for name, values in cells.items():
             facts[str(name)] |= _typed_facts(values) if _is_typed(values) else _text_facts(values)
-    kinds = {name: _kind(facts[name], name in needed) for name in facts}
+    kinds = {name: _kind(facts[name], name in names) for name in facts}
     has_fractions = any(kinds[name] == "float" and "fraction" in facts[name] for name in facts)
     if table.separator not in ("", ",") and not has_fractions:
-        kinds = {name: _kind(facts[name], name in needed, may_have_commas=True) for name in facts}
+        kinds = {name: _kind(facts[name], name in names, may_have_commas=True) for name in facts}
     if suffix_of(path) == WORKBOOK:  # programs may write whole numbers with a point
         kinds |= {name: "int" for name in facts if facts[name] - {"points", "int"} == {"float"}}
         # Numbers in a workbook have no leading zeros: 007 was entered as text to keep them.
-        kinds |= {name: "text" for name in facts if "leading zeros" in facts[name]}
+        kinds |= {name: "text" for name in facts if "leading zeros" in facts[name] and name not in names}
     nameless = {name for name, title in zip(table.names, table.header, strict=True) if not title}
     kinds = {name: kind for name, kind in kinds.items() if name not in nameless or kind != "nothing"}
     commas = [name for name in kinds if kinds[name] == "float" and "commas" in facts[name]]
@@ -220,18 +222,19 @@ def _kind(facts: set[str], is_name: bool, may_have_commas: bool = False) -> str:
     """Combine the facts about all cells of a column into its type.
 
     Examples:
-        >>> _kind({"int", "gaps"}, False), _kind({"int", "text"}, False), _kind({"int"}, False)
-        ('float', 'text', 'int')
+        >>> _kind({"int", "gaps"}, False), _kind({"int", "text"}, False), _kind({"int", "gaps"}, True)
+        ('float', 'text', 'name')
     """
     numbers = facts & {"int", "large int", "float", "commas"}
     if "other" in facts:
         return "other"
+    if is_name:
+        return "int" if facts == {"int"} else "name"
     if (
         "text" in facts
         or ("declared text" in facts and "words" not in facts)
         or ("bool" in facts and (numbers or "words" in facts))
         or ("commas" in facts and (not may_have_commas or "points" in facts))
-        or ("words" in facts and is_name)
         or ("large int" in facts and not facts & {"float", "commas"})  # as floats they would lose digits
     ):
         return "text"
@@ -247,7 +250,7 @@ def _convert(cells: pd.Series, kind: str) -> pd.Series:
     if _is_typed(cells):
         values = _from_arrow(cells)
         if kind != "float":
-            return values.astype(object) if kind in ("text", "bool with gaps") else values
+            return values.astype(object) if kind in ("text", "name", "bool with gaps") else values
         if values.dtype.kind in "iu":  # other chunks have gaps
             return values.astype(np.float64)
         if pd.api.types.is_numeric_dtype(values.dtype):
@@ -277,6 +280,9 @@ def _parse(texts: list[str], kind: str) -> np.ndarray:
             return values.astype(np.int64 if kind == "int" else np.float64)
     if kind == "bool":
         return np.array([_BOOLEANS[text] for text in texts], dtype=bool)
+    if kind == "name":
+        values[:] = [text or np.nan for text in texts]
+        return values
     values[:] = [np.nan if text in _MISSING else _BOOLEANS[text] if kind != "text" else text for text in texts]
     return values
 

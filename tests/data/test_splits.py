@@ -18,6 +18,7 @@ def test_permutation_is_the_same_for_ever():
     ("parts", "sizes"),
     [
         ({"train": 0.8, "val": 0.1, "test": 0.1}, (82, 10, 11)),
+        (dict.fromkeys(("train", "val", "test"), 0.3333333), (34, 34, 35)),
         ({"train": 50, "val": 20, "test": 33}, (50, 20, 33)),
         ({"train": 0.5, "val": 3, "test": 4}, (51, 3, 4)),
     ],

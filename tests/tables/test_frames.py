@@ -45,7 +45,7 @@ def written(path, columns, separator=","):
 
 def in_chunks(path, rows, needed=("graph",)):
     """Return the joined chunks of a table; they have the types and values of the whole table."""
-    frames, whole = list(typed_table(path, needed, rows).frames()), read_frame(path, needed)
+    frames, whole = list(typed_table(path, needed, rows, needed).frames()), read_frame(path, needed, needed)
     assert all(len(frame) <= rows for frame in frames)
     for frame in frames:
         assert frame.dtypes.equals(whole.dtypes)

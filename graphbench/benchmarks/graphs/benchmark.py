@@ -123,7 +123,7 @@ class Graphs(GraphInputs):
         MissingData: there is no such file.
     """
 
-    data_version = 2  # targets keep float64 if they need it
+    data_version = 3  # no target is a feature, and names in tables stay as written
     spec = specs.GRAPHS
 
     def __init__(

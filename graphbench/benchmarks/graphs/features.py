@@ -10,6 +10,7 @@ import numpy as np
 
 from graphbench.benchmarks.graphs.raw import RawGraphs, as_rows
 from graphbench.benchmarks.graphs.splits.masks import counted_mask, split_masks
+from graphbench.benchmarks.graphs.target_columns import split_name
 from graphbench.benchmarks.graphs.targets import Target
 from graphbench.contracts import Features
 from graphbench.contracts.table import EDGE, GRAPH, NODE
@@ -141,8 +142,9 @@ class FeatureRequest:
         }
         if self.coordinates(raw):
             taken[NODE].add(POSITION)
-        if target.level in taken:
-            taken[target.level] |= {*target.names, *(name.partition(":")[0] for name in target.names)}
+        for column in (split_name(raw, name)[0] for name in target.names):
+            # A graph may have as many targets as nodes, in a column of nodes.
+            taken[target.level if column in raw.columns[target.level] else NODE].add(column)
         plans = {}
         for level in (NODE, EDGE, GRAPH):
             wanted = self.columns[level]

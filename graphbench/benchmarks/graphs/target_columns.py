@@ -173,4 +173,5 @@ def usual_missing(values: np.ndarray) -> tuple[int, ...]:
 
 def class_name(value: Any) -> str:
     """Format a class as text, with whole numbers without a decimal point."""
-    return str(int(value)) if isinstance(value, float | bool) else str(value)
+    is_whole = isinstance(value, bool) or (isinstance(value, float) and value.is_integer())
+    return str(int(value)) if is_whole else str(value)

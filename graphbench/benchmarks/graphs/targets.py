@@ -21,7 +21,7 @@ from graphbench.benchmarks.graphs.target_columns import (
     usual_missing,
     words_for_missing,
 )
-from graphbench.benchmarks.graphs.tasks import METRICS, infer_task, is_one_hot
+from graphbench.benchmarks.graphs.tasks import METRICS, infer_task, is_one_hot, one_hot_rows
 from graphbench.contracts.spec import TaskName
 from graphbench.contracts.table import EDGE, GRAPH, NODE
 from graphbench.data.columns import split_bounds, to_exact_float
@@ -310,6 +310,12 @@ def target_array(raw: RawGraphs, target: Target) -> tuple[str, np.ndarray] | Non
         cells = read_target(raw, target)
         return target.level, to_exact_float(np.where(cells.signs == 0, cells.numbers, np.nan))
     classes, rows = _class_values(raw, target), labelled(raw, target)
+    if target.one_hot:
+        values = read_target(raw, target).values
+        _refuse_rows(raw, target, rows & ~one_hot_rows(values), values, "does not have exactly one 1")
+    elif not target.classes:
+        known = np.arange(UNLABELLED, target.num_classes or 0)
+        _refuse_rows(raw, target, rows & ~np.isin(classes, known), classes, f"is none of the classes 0 to {known[-1]}")
     if target.one_hot or not target.classes:
         return target.level, np.where(rows, classes, UNLABELLED).astype(np.int64)[:, None]
     number = {name: index for index, name in enumerate(target.classes)}

@@ -87,4 +87,9 @@ def is_one_hot(values: np.ndarray) -> bool:
     """Return whether there are several columns `[rows, width]` and each row has exactly one 1 and otherwise 0."""
     if values.shape[1] < 2 or values.dtype == object or not len(values):
         return False
-    return bool(np.isin(values, (0, 1)).all() and (values.sum(1) == 1).all())
+    return bool(one_hot_rows(values).all())
+
+
+def one_hot_rows(values: np.ndarray) -> np.ndarray:
+    """Return the mask of the rows `[rows]` with exactly one 1 and otherwise 0."""
+    return np.asarray(np.isin(values, (0, 1)).all(1) & (values.sum(1) == 1))

@@ -1,5 +1,6 @@
 """Node features normalised as by PyG, and features of whole graphs."""
 
+import json
 from functools import partial
 
 import pytest
@@ -55,6 +56,19 @@ def test_categories_alone_are_refused(documents, opened):
         graph.x = graph.x.long()
     with pytest.raises(BadInput, match=r"normalize_features is set, but .* has no real numbers for features of nodes"):
         opened(documents, normalize_features=True)
+
+
+def test_no_column_of_the_target_is_a_feature_and_no_other_is_left_out(tmp_path):
+    """A graph may have its targets in a column of nodes, and a name may have a colon."""
+    nodes = {"x": [0.5, 1.5, 2.5], "y": [1.5, 2.5, 3.5], "a": [0.5] * 3, "a:b": [[0.5, 1.5]] * 3}
+    path = tmp_path / "graphs.jsonl"
+    path.write_text("".join(json.dumps({"edges": [[0, 1]], "nodes": nodes}) + "\n" for _ in range(20)))
+    for target, task, names in (
+        ("y", "graph-regression", ("x", "a", "a:b_0", "a:b_1")),
+        ("a:b:1", "node-regression", ("x", "y", "a")),
+        ("a:b", "node-regression", ("x", "y", "a")),
+    ):
+        assert Graphs(str(path), target=target, task=task, store=str(tmp_path / "store")).spec.node.names == names
 
 
 # -- of whole graphs ------------------------------------------------------------------------------------------------

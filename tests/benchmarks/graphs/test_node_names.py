@@ -67,6 +67,14 @@ def test_nodes_of_networkx_keep_their_names(tmp_path):
     assert {names[2] for split in SPLITS for names in data.node_names(split)} == {f"right {n}" for n in range(20)}
 
 
+def test_graphs_in_memory_that_differ_only_in_names_do_not_share_them(tmp_path):
+    for names in (["a", "b", "c"], ["d", "e", "f"]):
+        graphs = [nx.path_graph(names) for _ in range(20)]
+        for number, graph in enumerate(graphs):
+            graph.graph["y"] = number / 2
+        assert Graphs(graphs, store=str(tmp_path)).node_names("val")[0] == names
+
+
 def test_numbered_nodes_have_no_names(tmp_path):
     edges = torch.tensor([[0, 1], [1, 0]])
     graphs = [Data(x=torch.randn(2, 1), edge_index=edges, y=torch.randn(2)) for _ in range(10)]

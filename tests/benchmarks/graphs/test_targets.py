@@ -9,6 +9,8 @@ from own_graphs import make_graphs, ring
 from torch_geometric.data import Data
 
 from graphbench.benchmarks.graphs.benchmark import Graphs
+from graphbench.benchmarks.graphs.readers.objects import raw_from_objects
+from graphbench.benchmarks.graphs.targets import find_target, target_array
 from graphbench.errors import BadInput, UnknownName
 from graphbench.tables.cells import USUAL
 
@@ -87,6 +89,22 @@ def test_columns_with_one_1_in_each_row_are_classes(tmp_path, level, dtype):
     assert opened(level, hot, tmp_path)[0].spec.task == f"{level}-multilabel"
     with pytest.raises(BadInput, match="exactly one 1"):
         opened(level, hot, tmp_path, task=f"{level}-classification")
+
+
+@pytest.mark.parametrize(
+    ("known", "new", "said"),
+    [
+        ([1.0, 2.0, 3.0], 1.5, "1.5 is none of 1, 2, 3"),
+        ([0.0, 1.0, 2.0], 1.5, "1.5 is none of the classes 0 to 2"),
+        ([0, 1, 2], 7, "7 is none of the classes"),
+        ([[1, 0], [0, 1], [1, 0]], [0, 0], "does not have exactly one 1"),
+    ],
+)
+def test_new_graphs_have_one_of_the_classes(known, new, said):
+    """A class 1.5 was scored as class 1, and a row without a 1 as class 0."""
+    target = find_target(raw_from_objects(source("graph", known), "old"), None, "graph-classification", None)
+    with pytest.raises(BadInput, match=said):
+        target_array(raw_from_objects(source("graph", [new]), "new"), target)
 
 
 def test_classes_that_a_split_lacks_are_said_before_training(tmp_path, caplog):

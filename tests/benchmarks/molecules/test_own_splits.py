@@ -119,6 +119,8 @@ def test_fold_numbers_of_a_column_are_the_folds(write, opened):
     assert sorted(tested) == sorted(SMILES)
     with pytest.raises(BadInput, match=r"--folds 5.* 4 folds"):
         data.fold_options(5)
+    gap = opened(write("c.csv", part=["", *column[1:]]), split="column", split_column="part", on_error="skip")
+    assert (gap.left_out, len(gap.fold_options(4))) == (1, 4)
     words = write("b.csv", part=[SPLITS[number % 3] for number in column])
     with pytest.raises(BadInput, match=r"--folds 3.*fixes the split"):
         Molecules(words, "value", split="column", split_column="part").fold_options(3)

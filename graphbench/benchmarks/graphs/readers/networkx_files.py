@@ -118,7 +118,7 @@ def _graph(path: Path, directed: bool) -> OneGraph:
 
 def _targets(table: Path, files: Sequence[Path]) -> dict[str, np.ndarray]:
     """Return the columns of the table in the order of the files."""
-    frame = read_frame(table, ("graph",))
+    frame = read_frame(table, ("graph",), names=("graph",))
     if "graph" not in frame:
         raise BadInput(
             f"{table} needs a column graph with the names of the files; it has {', '.join(map(str, frame))}."

@@ -199,7 +199,7 @@ def _is_networkx(value: Any) -> bool:
 
 
 def raw_key(raw: RawGraphs) -> str:
-    """Return the SHA-256 of all graphs with all their columns."""
+    """Return the SHA-256 of all graphs with all their columns and names."""
     checksum = hashlib.sha256()
     add: Callable[[Any], None] = lambda part: checksum.update(repr(part).encode())  # noqa: E731
     parts: dict[str, np.ndarray] = {"num_nodes": raw.num_nodes, "edges": raw.edges, "num_edges": raw.num_edges}
@@ -215,6 +215,8 @@ def raw_key(raw: RawGraphs) -> str:
             checksum.update(np.ascontiguousarray(values).tobytes())
     add(sorted(raw.faults))
     add(raw.names)
+    if raw.node_names is not None:
+        add(raw.node_names.tolist())
     return checksum.hexdigest()
 
 

@@ -26,6 +26,7 @@ from graphbench.benchmarks.graphs.readers.tables import (
     graphs_of,
     is_one_graph,
     known_columns,
+    name_columns,
     no_graph_error,
     read_frames,
     repeated_graph_error,
@@ -70,7 +71,7 @@ def _side_by_side(folder: Path, paths: Mapping[str, Path], rows: int) -> dict[st
     """Open tables that can be read side by side; raise `ReadWhole` for others."""
     if is_one_graph(columns_of(paths)):
         raise ReadWhole(f"{folder}: no table has a column {KEY}")
-    tables = {name: typed_table(path, known_columns(name), rows) for name, path in paths.items()}
+    tables = {name: typed_table(path, known_columns(name), rows, name_columns(name)) for name, path in paths.items()}
     check_order(tables)
     for table in tables.values():
         table.log_layout()

@@ -40,6 +40,11 @@ def required_columns(table: str) -> tuple[str, ...]:
     return (KEY, *(ENDS if table in ("edges", "links") else ()))
 
 
+def name_columns(table: str) -> tuple[str, ...]:
+    """Return the columns with names of graphs and nodes."""
+    return (*required_columns(table), *((NODE_NAME,) if table == "nodes" else ()))
+
+
 def known_columns(table: str) -> tuple[str, ...]:
     """Return the columns with a fixed meaning, whose case may differ."""
     return (*required_columns(table), *_OPTIONAL.get(table, ()))
@@ -120,7 +125,7 @@ def read_frames(folder: Path) -> dict[str, pd.DataFrame]:
     """Read the tables of a folder, each with a column `graph`; raise the errors of `read_tables`."""
     paths = table_paths(folder)
     columns = columns_of(paths)
-    frames = {name: read_frame(path, known_columns(name)) for name, path in paths.items()}
+    frames = {name: read_frame(path, known_columns(name), name_columns(name)) for name, path in paths.items()}
     return (
         {name: frame.assign(**{KEY: _ONLY_GRAPH}) for name, frame in frames.items()}
         if is_one_graph(columns)
@@ -237,6 +242,8 @@ class _NodeNumbers:
         self.offset = np.cumsum(num_nodes) - num_nodes
         self.names: np.ndarray | None = None
         if nodes is not None and NODE_NAME in nodes.frame:
+            if (empty := nodes.frame[NODE_NAME].isna().to_numpy()).any():
+                raise BadInput(f"{nodes.place(int(np.flatnonzero(empty)[0]))}: the column {NODE_NAME} is empty.")
             self.names = nodes.frame[NODE_NAME].astype(str).to_numpy(dtype=object)
             # Names need to be unique only within their graph.
             self.index = pd.MultiIndex.from_arrays([nodes.graph, self.names])
@@ -252,7 +259,7 @@ class _NodeNumbers:
             if self.names is not None:
                 keys = pd.MultiIndex.from_arrays([rows.graph, column.astype(str).to_numpy(dtype=object)])
                 row_of = self.index.get_indexer(keys)
-                missing, numbers = row_of < 0, row_of - self.offset[rows.graph]
+                missing, numbers = (row_of < 0) | column.isna().to_numpy(), row_of - self.offset[rows.graph]
             else:
                 values = pd.to_numeric(column, errors="coerce").to_numpy(dtype=float)
                 missing = ~(values % 1 == 0)

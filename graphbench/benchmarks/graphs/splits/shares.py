@@ -15,8 +15,13 @@ Rows = dict[str, np.ndarray]
 
 
 def group_numbers(values: np.ndarray) -> np.ndarray:
-    """Return the group of each row as a number `[rows]`."""
-    texts = np.array([str(value) for value in as_rows(values)[:, 0].tolist()])
+    """Return the group of each row `[rows]` or `[rows, width]` as a number `[rows]`; equal rows are one group.
+
+    Examples:
+        >>> group_numbers(np.array([[1, 1], [1, 2], [1, 1]]))
+        array([0, 1, 0])
+    """
+    texts = np.array(["\x1f".join(map(str, row)) for row in as_rows(values).tolist()])
     return np.unique(texts, return_inverse=True)[1]
 
 

@@ -52,8 +52,8 @@ def scaffold_split(
     share_train, share_val, share_test = check_fractions(fractions)
     number = group_numbers(scaffolds)
     sizes = np.bincount(number)
-    limit_train = share_train * len(scaffolds)
-    limit_val = (share_train + share_val) * len(scaffolds)
+    # (0.7 + 0.2) * 10 is 8.999999999999998, into which nine molecules would not fit.
+    limit_train, limit_val = (round(share * len(scaffolds), 6) for share in (share_train, share_train + share_val))
     ordered = np.argsort(-sizes, kind="stable")  # ties by first molecule
     if seed is not None:
         half = min((share for share in (share_val, share_test) if share), default=0) * len(scaffolds) / 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import compress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -233,9 +234,10 @@ def read_user_file(request: FileRequest, track: Track | None = None, kept: KeptP
 
 
 def read_split_labels(request: FileRequest) -> Sequence[str]:
-    """Read only the split column of a file."""
+    """Read only the split column of a file, without labels that name no split."""
     assert request.split_column is not None
-    return read_rows(request.file, request.smiles_column, [request.split_column]).columns[request.split_column]
+    labels = read_rows(request.file, request.smiles_column, [request.split_column]).columns[request.split_column]
+    return list(compress(labels, _name_splits(labels)[0]))
 
 
 def _take_signs(request: FileRequest, rows: MoleculeRows) -> np.ndarray | None:
@@ -287,14 +289,21 @@ def _mask_cells(rows: MoleculeRows, y: np.ndarray, problems: list[RowProblem]) -
 
 
 def _split_problems(rows: MoleculeRows, column: str | None) -> list[RowProblem]:
-    labels = [] if column is None else rows.columns[column]
-    if all(label.removesuffix(".0").isdecimal() for label in labels):  # numbers of folds
+    if column is None:
         return []
+    named, expected = _name_splits(rows.columns[column])
     return [
-        RowProblem("the split is not train, val or test", line, shorten(label))
-        for line, label in zip(rows.lines, labels, strict=True)
-        if label.lower() not in SPLIT_WORDS
+        RowProblem(f"the split is not {expected}", line, shorten(label))
+        for line, label, is_named in zip(rows.lines, rows.columns[column], named, strict=True)
+        if not is_named
     ]
+
+
+def _name_splits(labels: Sequence[str]) -> tuple[list[bool], str]:
+    """Return which labels name a split, and what is expected: fold numbers if there are some and no words."""
+    words = [label.lower() in SPLIT_WORDS for label in labels]
+    folds = [label.removesuffix(".0").isdecimal() for label in labels]
+    return (folds, "a fold number") if any(folds) and not any(words) else (words, "train, val or test")
 
 
 def _report(problems: list[RowProblem], rows: MoleculeRows, request: FileRequest) -> None:

@@ -81,11 +81,28 @@ def test_no_table_of_nodes_or_none_of_graphs(tmp_path):
     assert raw.pairs["link"].counts.tolist() == [1, 0, 1]
 
 
+def test_names_that_look_like_numbers_or_gaps_stay_as_written(tmp_path):
+    """As numbers, 1.1 and 1.10 would be one graph, and 1 and 01."""
+    (tmp_path / "nodes.csv").write_text("graph,node,x\n1.1,NA,0\n1.10,007,0\n1.10,7,1\n1,NA,0\n01,1e3,1\n")
+    (tmp_path / "edges.csv").write_text("graph,source,target\n1.10,007,7\n")
+    raw = read_tables(tmp_path, directed=True)
+    assert (raw.names, raw.num_edges.tolist()) == (["1.1", "1.10", "1", "01"], [0, 1, 0, 0])
+    assert raw.node_names.tolist() == ["NA", "007", "7", "NA", "1e3"]
+
+
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
+        (
+            {"nodes": NODES | {"node": ["n1", "n2", None, *NODES["node"][3:]]}},
+            r"nodes\.csv, line 4: the column node is",
+        ),
+        (
+            {"edges": EDGES | {"target": [None, *EDGES["target"][1:]]}},
+            r"edges\.csv, line 2: target is nan, which is not",
+        ),
         ({"edges": EDGES | {"graph": ["b", "z", "a"]}}, r"edges\.csv, line 3: there is no graph z in the table graphs"),
-        ({"edges": EDGES | {"source": ["n1", "n9", "n7"]}}, r"edges\.csv, line 4: source is n7, which is no node"),
+        ({"edges": EDGES | {"source": ["n1", "n9", "n7"]}}, r"edges\.csv, line 4: source is n7, which is not a node"),
         ({"nodes": NODES | {"node": ["n1"] * 6}}, r"nodes\.csv, line 4: its graph has a node n1 already"),
         ({"graphs": GRAPHS | {"graph": ["a", "a", "c"]}}, r"graphs\.csv, line 3: the graph a was listed before"),
         ({"edges": {"graph": ["a"], "from": [0], "target": [1]}}, r"edges\.csv needs the column source; it has graph"),

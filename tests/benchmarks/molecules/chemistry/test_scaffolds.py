@@ -27,6 +27,8 @@ def test_groups_go_by_size_then_by_first_row():
     scaffolds = ["b", "a", "a", "c", "a", "b", "d", "a", "a", "a"]  # a: 6, b: 2, c: 1, d: 1
     split = {name: rows.tolist() for name, rows in scaffold_split(scaffolds, (0.6, 0.2, 0.2)).items()}
     assert split == {"train": [1, 2, 4, 7, 8, 9], "val": [0, 5], "test": [3, 6]}
+    apart = scaffold_split("abcdefghij", (0.7, 0.1, 0.2))  # 0.7 + 0.1 is a little less than 0.8
+    assert [len(rows) for rows in apart.values()] == [7, 1, 2]
 
 
 @given(st.lists(st.sampled_from("abcdefghijklmnop"), min_size=40, max_size=200))
