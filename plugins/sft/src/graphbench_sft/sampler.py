@@ -344,11 +344,13 @@ def _name_tokens(graph_of: Tensor, ptr: Tensor, columns: Sequence[Tensor], edge_
     names = torch.zeros_like(graph_of)
     for column in (single for tensor in columns for single in tensor.unbind(1)):
         names = scramble(scramble(names) + _bits(column))
-    for _ in range(_STEPS if edge_index is not None and edge_index.shape[1] else 0):
-        assert edge_index is not None
-        # A sum does not depend on the order of neighbours; sums of 32-bit hashes do not overflow.
-        around = torch.zeros_like(names).index_add_(0, edge_index[1], scramble(names + 1)[edge_index[0]])
-        names = scramble(scramble(names) + around)
+    if edge_index is not None and edge_index.shape[1]:
+        # A graph without edges keeps these names, as in a batch without any.
+        linked = torch.zeros_like(ptr[:-1], dtype=torch.bool).index_fill_(0, graph_of[edge_index[1]], True)[graph_of]
+        for _ in range(_STEPS):
+            # A sum does not depend on the order of neighbours; sums of 32-bit hashes do not overflow.
+            around = torch.zeros_like(names).index_add_(0, edge_index[1], scramble(names + 1)[edge_index[0]])
+            names = torch.where(linked, scramble(scramble(names) + around), names)
     # Include a hash of the whole graph, so that equal nodes of different graphs get different noise.
     whole = torch.zeros_like(ptr[:-1]).index_add_(0, graph_of, scramble(names))
     return scramble(scramble(names + scramble(whole)[graph_of]) + _occurrence(graph_of, names))
