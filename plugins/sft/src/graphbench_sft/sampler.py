@@ -164,10 +164,11 @@ class DifferentiableSampler(nn.Module):
         best = _largest(_hide(noisy, mask), num_slots)
         taken = torch.zeros_like(score, dtype=torch.bool).scatter_(-1, best, True)
         # Both sets are in random order, so which tokens are paired, and which have no partner, is also random.
-        order = self._uniform(score) if names is None else uniform(names)
+        # Hashes rather than `uniform` of names: these may be equal, and ties would go by the place of a token.
+        order = self._uniform(score) if names is None else _hash(names, ORDER)
         real = taken.new_ones(()) if mask is None else mask
-        index = _largest(order.masked_fill(~(taken & real), -1.0), num_slots)
-        partner = _largest(order.masked_fill(taken | ~real, -1.0), num_slots)
+        index = _largest(order.masked_fill(~(taken & real), -1), num_slots)
+        partner = _largest(order.masked_fill(taken | ~real, -1), num_slots)
         count = torch.tensor(x.shape[-2], device=x.device) if mask is None else mask.sum(-1)
         filled = _first_slots(index, _count(mask))
         # A graph has count - k tokens left for S2; further slots keep their token unmixed.
@@ -302,10 +303,15 @@ def scramble(value: Tensor) -> Tensor:
     return value ^ (value >> 15)
 
 
+def _hash(names: Tensor, stream: int) -> Tensor:
+    """Hash names to 32 bits, one to one, independently for each stream."""
+    return scramble(scramble(names + stream) + stream)
+
+
 def uniform(names: Tensor, stream: int = ORDER) -> Tensor:
     """Hash names to float32 numbers in (0, 1), practically uniform and independent for distinct names."""
     # 23 bits plus a half are exact in float32 and never 0 or 1, for which Gumbel numbers would be infinite.
-    return ((scramble(scramble(names + stream) + stream) >> 9).float() + 0.5) * 2.0**-23
+    return ((_hash(names, stream) >> 9).float() + 0.5) * 2.0**-23
 
 
 def gumbel(names: Tensor) -> Tensor:
