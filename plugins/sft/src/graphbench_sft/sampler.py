@@ -190,7 +190,9 @@ class DifferentiableSampler(nn.Module):
         else:
             slot = torch.arange(self.num_samples, device=x.device).unsqueeze(-1)
             noise = gumbel(scramble(names).unsqueeze(-2) + scramble(slot)).to(score)
-        noisy = _hide(score, mask).unsqueeze(-2) + noise
+        # A graph without tokens hides none of its padding: a softmax over nothing would be NaN.
+        shown = None if mask is None else mask | ~mask.any(-1, keepdim=True)
+        noisy = _hide(score, shown).unsqueeze(-2) + noise
         index = noisy.argmax(-1)
         # softmax of log s is s / sum s.
         shares = (_log_softplus(noisy) / self.temperature).softmax(-1)
