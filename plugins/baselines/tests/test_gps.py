@@ -348,6 +348,16 @@ def test_numbers_are_uniform_and_differ_between_seeds_and_streams():
     assert not torch.equal(numbers, fixed_uniforms(10_000, 4, seed=2))
 
 
+def test_numbers_are_float32_whatever_the_default_dtype():
+    torch.set_default_dtype(torch.bfloat16)  # as Lightning's bf16-true does in a step
+    try:
+        numbers = fixed_uniforms(300, 2, seed=8)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert numbers.dtype == torch.float32
+    assert numbers[:, 0].unique().numel() == 300
+
+
 def test_no_generator_of_torch_moves():
     before = torch.get_rng_state()
     fixed_uniforms(700, 2, seed=9)

@@ -123,6 +123,11 @@ def test_a_smaller_start_is_the_corner_of_a_larger_one():
     for size in (1, 2, 17):
         assert torch.equal(_nested_uniform(3, size, seed=0), whole[:, :size, :size])
     assert not torch.equal(_nested_uniform(3, 40, seed=1), whole)
+    torch.set_default_dtype(torch.bfloat16)  # as Lightning's bf16-true does in a step
+    try:
+        assert torch.equal(_nested_uniform(3, 40, seed=0), whole)
+    finally:
+        torch.set_default_dtype(torch.float32)
 
 
 def test_the_numbers_are_uniform_and_all_different():

@@ -34,6 +34,7 @@ def test_sparsemax_is_the_nearest_point_of_the_simplex(scale):
     hidden = torch.cat([logits, torch.full((20, 3), -torch.inf, dtype=torch.float64)], 1)
     torch.testing.assert_close(sparsemax(hidden)[:, :9], expected, atol=1e-12, rtol=0)
     assert not sparsemax(hidden)[:, 9:].any()
+    assert (sparsemax(logits.bfloat16()).sum(-1) - 1).abs().max() < 1e-6
 
 
 def test_gradient_of_sparsemax_is_that_of_finite_differences():

@@ -126,6 +126,14 @@ def test_every_sampler_trains(sampler):
     assert all(parameter.grad.any() for name, parameter in layer.named_parameters() if name != "sampler.score.bias")
 
 
+@pytest.mark.parametrize("name", ATTENTIONS)
+@pytest.mark.parametrize("sampler", ["without_replacement", "with_replacement", "none"])
+def test_a_graph_without_tokens_spoils_no_gradient(name, sampler):
+    layer = make(attention=name, sampler=sampler)
+    layer(draw(7, DIM), make_layout((5, 0, 2))).square().sum().backward()
+    assert all(parameter.grad is None or parameter.grad.isfinite().all() for parameter in layer.parameters())
+
+
 def test_without_sampler_all_tokens_are_keys():
     everything, enough = make(1, sampler="none").eval(), make(50).eval()
     enough.load_state_dict(everything.state_dict(), strict=False)

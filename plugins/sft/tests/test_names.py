@@ -74,6 +74,9 @@ def test_names_move_with_the_tokens_and_ignore_batch_mates():
     inside = edges[:, edges[0] >= 6] - 6
     alone = names_of_tokens(batch[6:] - 1, ptr[1:] - 6, [column[6:] for column in columns], inside)
     assert torch.equal(alone, names[6:])
+    batch, ptr, columns, edges = example((6, 1))  # the second graph has no edges
+    alone = names_of_tokens(batch[6:] - 1, ptr[1:] - 6, [column[6:] for column in columns], edges[:, :0])
+    assert torch.equal(alone, names_of_tokens(batch, ptr, columns, edges)[6:])
 
 
 def test_programs_give_the_same_names():

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 
 from graphbench.errors import BadInput
 from graphbench_sft import DifferentiableSampler
-from graphbench_sft.sampler import _log_softplus, gumbel, scramble
+from graphbench_sft.sampler import _log_softplus, gumbel, scramble, uniform
 
 DIM = 4
 MODES = ("without_replacement", "straight_through", "with_replacement")
@@ -362,3 +362,12 @@ def test_bad_options_of_the_sampler_are_refused():
             DifferentiableSampler(DIM, **options)
     with pytest.raises(BadInput, match=r"mask must be bool \[2, 5\]"):
         make(3)(tokens(2, 5), torch.ones(2, 4, dtype=torch.bool))
+
+
+def test_equal_noise_does_not_make_the_order_of_tokens_matter():
+    names, order = torch.arange(20_000)[None], torch.randperm(20_000, generator=torch.Generator().manual_seed(0))
+    assert uniform(names).unique().numel() < 20_000, "no two tokens have the same noise"
+    sampler = DifferentiableSampler(1, 10_000).eval()
+    torch.nn.init.zeros_(sampler.score.weight)  # else rounding of the scores could depend on the order
+    x = names.float().unsqueeze(-1)
+    assert torch.equal(sampler(x, names=names).tokens, sampler(x[:, order], names=names[:, order]).tokens)

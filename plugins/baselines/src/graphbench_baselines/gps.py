@@ -338,15 +338,15 @@ def fixed_uniforms(rows: int, width: int, seed: int = 0) -> Tensor:
 
 def _uniforms(rows: int, width: int, seed: int) -> Tensor:
     chunks = [_chunk(number, width, seed) for number in range(-(-rows // _ROWS))]
-    return torch.cat(chunks)[:rows] if chunks else torch.empty(0, width)
+    return torch.cat(chunks)[:rows] if chunks else torch.empty(0, width, dtype=torch.float32)
 
 
 # A compiled program can neither seed a generator nor read a cache: it calls this as one operation.
 _uniforms_as_one = torch.library.custom_op("graphbench_baselines::fixed_uniforms", _uniforms, mutates_args=())
-_uniforms_as_one.register_fake(lambda rows, width, seed: torch.empty(rows, width))
+_uniforms_as_one.register_fake(lambda rows, width, seed: torch.empty(rows, width, dtype=torch.float32))
 
 
 @lru_cache(maxsize=256)
 def _chunk(number: int, width: int, seed: int) -> Tensor:
     generator = torch.Generator().manual_seed(1_000_003 * seed + number)
-    return torch.rand(_ROWS, width, generator=generator)
+    return torch.rand(_ROWS, width, generator=generator, dtype=torch.float32)  # whatever the default dtype

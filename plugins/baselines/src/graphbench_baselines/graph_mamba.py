@@ -67,7 +67,9 @@ class MambaBranch(nn.Module):
         graph, num_nodes = layout.graph_of, x.shape[0]
         degree = count_nodes(batch.edge_index[0], num_nodes).float()
         if self.training:
-            return self._read(x, graph, degree, torch.rand(num_nodes, 2, device=x.device), layout)
+            # float32 whatever the default dtype: in bfloat16 many nodes would draw the same number.
+            drawn = torch.rand(num_nodes, 2, dtype=torch.float32, device=x.device)
+            return self._read(x, graph, degree, drawn, layout)
         # Numbers depend on the place of a node in its graph, so that orders do not depend on the batch.
         rank = torch.arange(num_nodes, device=x.device) - layout.ptr[graph]
         numbers = fixed_uniforms(layout.max_nodes, 2 * self.num_orders, self.seed).to(x.device)[rank]

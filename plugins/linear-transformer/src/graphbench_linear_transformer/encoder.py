@@ -187,7 +187,8 @@ class LinearTransformerPE(PositionalEncoder):
         if not (self.training and self.shuffle_slots):
             return number
         # A permutation of all slots; each graph uses the first n, so no two nodes share one.
-        order = torch.rand(layout.num_graphs, max_nodes, device=number.device).argsort(1)
+        # float32 whatever the default dtype: equal numbers of bfloat16 would not be in random order.
+        order = torch.rand(layout.num_graphs, max_nodes, dtype=torch.float32, device=number.device).argsort(1)
         return order[layout.index // max(layout.max_nodes, 1), number]
 
 

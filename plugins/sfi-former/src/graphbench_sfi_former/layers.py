@@ -244,13 +244,15 @@ def sparsemax(logits: Tensor) -> Tensor:
     With logits in descending order, the first k remain, with k the largest such that `1 + k s_k > s_1 + ... + s_k`.
 
     Args:
-        logits: `[..., K]`; minus infinity hides an entry, and each row needs a finite one.
+        logits: `[..., K]`; minus infinity hides an entry, and each row needs a finite one. Half precision is computed
+            and returned in float32.
 
     Examples:
         >>> sparsemax(torch.tensor([[1.0, 0.8, -1.0], [3.0, 0.0, 0.0]]))
         tensor([[0.6000, 0.4000, 0.0000],
                 [1.0000, 0.0000, 0.0000]])
     """
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     # inf - inf would be NaN. Sums of these finite stand-ins may overflow to -inf, but still fail the test below.
     finite = torch.where(logits.isneginf(), torch.finfo(logits.dtype).min / 4, logits)
     finite = finite - finite.amax(-1, keepdim=True).detach()  # sums of large numbers would lose small ones

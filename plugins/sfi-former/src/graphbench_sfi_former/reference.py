@@ -252,7 +252,8 @@ def _nested_uniform(heads: int, num_nodes: int, seed: int) -> Tensor:
     m^2 + i if j = m, else m^2 + m + 1 + j, with m = max(i, j).
     """
     generator = torch.Generator().manual_seed(seed)
-    drawn = torch.rand(num_nodes**2, heads, generator=generator)
+    # float32 whatever the default dtype, on which the numbers would depend.
+    drawn = torch.rand(num_nodes**2, heads, generator=generator, dtype=torch.float32)
     row, column = torch.meshgrid(torch.arange(num_nodes), torch.arange(num_nodes), indexing="ij")
     shell = torch.maximum(row, column)
     number = shell**2 + torch.where(column == shell, row, shell + 1 + column)

@@ -280,8 +280,10 @@ class SampledAttention(Traced):
         scores = self._scores(piece)
         if self.attention != "softmax_dot":
             return leaky_relu_attention(scores, piece.leak, piece.mask)
-        mask = piece.mask
-        return (scores if mask is None else scores.masked_fill(~mask.unsqueeze(-2), -torch.inf)).softmax(-1)
+        if piece.mask is not None:
+            # Finite, so that the weights and gradients of a graph without tokens are not NaN.
+            scores = scores.masked_fill(~piece.mask.unsqueeze(-2), torch.finfo(scores.dtype).min)
+        return scores.softmax(-1)
 
     def _mix(self, pieces: list[_Piece], layout: DenseLayout) -> Tensor:
         """Return mixed values `[B, N, dim]`."""

@@ -164,10 +164,11 @@ class DifferentiableSampler(nn.Module):
         best = _largest(_hide(noisy, mask), num_slots)
         taken = torch.zeros_like(score, dtype=torch.bool).scatter_(-1, best, True)
         # Both sets are in random order, so which tokens are paired, and which have no partner, is also random.
-        order = self._uniform(score) if names is None else uniform(names)
+        # Hashes rather than `uniform` of names: these may be equal, and ties would go by the place of a token.
+        order = self._uniform(score) if names is None else _hash(names, ORDER)
         real = taken.new_ones(()) if mask is None else mask
-        index = _largest(order.masked_fill(~(taken & real), -1.0), num_slots)
-        partner = _largest(order.masked_fill(taken | ~real, -1.0), num_slots)
+        index = _largest(order.masked_fill(~(taken & real), -1), num_slots)
+        partner = _largest(order.masked_fill(taken | ~real, -1), num_slots)
         count = torch.tensor(x.shape[-2], device=x.device) if mask is None else mask.sum(-1)
         filled = _first_slots(index, _count(mask))
         # A graph has count - k tokens left for S2; further slots keep their token unmixed.
@@ -189,7 +190,9 @@ class DifferentiableSampler(nn.Module):
         else:
             slot = torch.arange(self.num_samples, device=x.device).unsqueeze(-1)
             noise = gumbel(scramble(names).unsqueeze(-2) + scramble(slot)).to(score)
-        noisy = _hide(score, mask).unsqueeze(-2) + noise
+        # A graph without tokens hides none of its padding: a softmax over nothing would be NaN.
+        shown = None if mask is None else mask | ~mask.any(-1, keepdim=True)
+        noisy = _hide(score, shown).unsqueeze(-2) + noise
         index = noisy.argmax(-1)
         # softmax of log s is s / sum s.
         shares = (_log_softplus(noisy) / self.temperature).softmax(-1)
@@ -302,10 +305,15 @@ def scramble(value: Tensor) -> Tensor:
     return value ^ (value >> 15)
 
 
+def _hash(names: Tensor, stream: int) -> Tensor:
+    """Hash names to 32 bits, one to one, independently for each stream."""
+    return scramble(scramble(names + stream) + stream)
+
+
 def uniform(names: Tensor, stream: int = ORDER) -> Tensor:
     """Hash names to float32 numbers in (0, 1), practically uniform and independent for distinct names."""
     # 23 bits plus a half are exact in float32 and never 0 or 1, for which Gumbel numbers would be infinite.
-    return ((scramble(scramble(names + stream) + stream) >> 9).float() + 0.5) * 2.0**-23
+    return ((_hash(names, stream) >> 9).float() + 0.5) * 2.0**-23
 
 
 def gumbel(names: Tensor) -> Tensor:
@@ -344,11 +352,13 @@ def _name_tokens(graph_of: Tensor, ptr: Tensor, columns: Sequence[Tensor], edge_
     names = torch.zeros_like(graph_of)
     for column in (single for tensor in columns for single in tensor.unbind(1)):
         names = scramble(scramble(names) + _bits(column))
-    for _ in range(_STEPS if edge_index is not None and edge_index.shape[1] else 0):
-        assert edge_index is not None
-        # A sum does not depend on the order of neighbours; sums of 32-bit hashes do not overflow.
-        around = torch.zeros_like(names).index_add_(0, edge_index[1], scramble(names + 1)[edge_index[0]])
-        names = scramble(scramble(names) + around)
+    if edge_index is not None and edge_index.shape[1]:
+        # A graph without edges keeps these names, as in a batch without any.
+        linked = torch.zeros_like(ptr[:-1], dtype=torch.bool).index_fill_(0, graph_of[edge_index[1]], True)[graph_of]
+        for _ in range(_STEPS):
+            # A sum does not depend on the order of neighbours; sums of 32-bit hashes do not overflow.
+            around = torch.zeros_like(names).index_add_(0, edge_index[1], scramble(names + 1)[edge_index[0]])
+            names = torch.where(linked, scramble(scramble(names) + around), names)
     # Include a hash of the whole graph, so that equal nodes of different graphs get different noise.
     whole = torch.zeros_like(ptr[:-1]).index_add_(0, graph_of, scramble(names))
     return scramble(scramble(names + scramble(whole)[graph_of]) + _occurrence(graph_of, names))
