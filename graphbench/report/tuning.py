@@ -11,6 +11,7 @@ from typing import Literal
 from matplotlib.ticker import MaxNLocator
 
 from graphbench.report.figures import INK, PALETTE, Panel, Section, panel_axes, svg
+from graphbench.runs.tables import show_number
 
 State = Literal["finished", "pruned", "failed", "running"]
 #: Largest number of options in the figure of importances.
@@ -66,10 +67,9 @@ def tuning_section(tuning: Tuning) -> Section:
     else:
         section.notes.append("Importances are unknown: they need at least two finished trials with different scores.")
     best = next(attempt for attempt in tuning.attempts if attempt.number == tuning.best)
+    shown = "no score" if best.score is None else show_number(best.score)
     options = ", ".join(f"{option} {value}" for option, value in best.options.items())
-    section.notes.append(
-        f"Best trial: {best.number} of {len(tuning.attempts)}, {tuning.metric} {best.score:.4f}: {options}."
-    )
+    section.notes.append(f"Best trial: {best.number} of {len(tuning.attempts)}, {tuning.metric} {shown}: {options}.")
     counts = Counter(attempt.state for attempt in tuning.attempts)
     section.notes.append(", ".join(f"{count} {state}" for state, count in counts.items()).capitalize() + ".")
     problems = Counter(attempt.problem for attempt in tuning.attempts if attempt.problem)
