@@ -11,6 +11,7 @@ from typing import Literal
 from matplotlib.ticker import MaxNLocator
 
 from graphbench.report.figures import INK, PALETTE, Panel, Section, panel_axes, svg
+from graphbench.report.groups import short_names
 from graphbench.runs.tables import show_number
 
 State = Literal["finished", "pruned", "failed", "running"]
@@ -94,7 +95,7 @@ def _history(tuning: Tuning) -> Panel:
 def _importance(tuning: Tuning) -> Panel:
     """Draw options by the share of the variance that they explain."""
     shown = sorted(tuning.importances.items(), key=lambda item: item[1])[-_SHOWN:]
-    labels = [option.rpartition(".")[2] for option, _ in shown]
+    labels = short_names([option for option, _ in shown])
     with panel_axes("Importance", "share of the variance of the score", rows=labels) as (figure, axes):
         axes.barh(range(len(shown)), [share for _, share in shown], color=PALETTE[0], height=0.6)
         axes.set_xlim(0, 1)
