@@ -182,7 +182,9 @@ class AttentionMaps(pl.Callback):
             else:
                 if molecule is not None:
                     return molecule
-                log.info("Graph %d is drawn bare: its nodes and edges are not the atoms and bonds of its SMILES.", row)
+                log.info(
+                    "Graph %d is drawn bare: its nodes and edges are not the atoms and bonds of its SMILES.", number
+                )
         return PlainDrawing.of(edge_index, num_nodes, graph.columns.get("pos"))
 
     def _keep(self, trainer: pl.Trainer, figure: Figure, graph: str, kind: str) -> None:

@@ -12,6 +12,7 @@ from pytorch_lightning.utilities.exceptions import SIGTERMException
 from torch import Tensor
 
 from graphbench.callbacks.csv_logger import RunCSVLogger
+from graphbench.errors import check_range
 from graphbench.runs import RunFolder
 from graphbench.training.lightning_internals import epoch_metrics
 
@@ -93,9 +94,13 @@ class LastCheckpoint(Checkpoint):
 
     Args:
         every_n_steps: also write after this many optimizer steps, for epochs that take hours; 0 for epochs only.
+
+    Raises:
+        BadInput: it is negative.
     """
 
     def __init__(self, every_n_steps: int = 0) -> None:
+        check_range("LastCheckpoint: every_n_steps", every_n_steps, at_least=0, whole=True)
         self.every_n_steps = every_n_steps
         self._saved_at = 0
         self._row: dict[str, float] = {}

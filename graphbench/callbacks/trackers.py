@@ -128,10 +128,16 @@ def go_on(settings: Sequence[Any], run: RunFolder) -> None:
     Offline runs cannot be resumed, nor can those of other trackers. The configurations of the loggers are changed in
     place.
     """
-    for one, record in zip(settings, _recorded(run), strict=False):
+    earlier = _recorded(run)
+    for one in settings:
         name = _class(one)
+        # The first of its class: another logger may have been added or left out.
+        record = next((record for record in earlier if record["logger"] == name), None)
+        if record is None:
+            continue
+        earlier.remove(record)
         option = _EARLIER.get(name)
-        if option is None or record["logger"] != name or _option(one, option) is not None:
+        if option is None or _option(one, option) is not None:
             continue
         if name == "WandbLogger":
             if _option(one, "version") is not None or _is_offline(one):

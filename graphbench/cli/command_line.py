@@ -237,7 +237,7 @@ class CommandLine:
         return [option for option in self.options if option.name in names]
 
     def value(self, path: str, files: bool = False) -> Any:
-        """Return the last value of a dotted option, without dashes, parsed as YAML; None if unset.
+        """Return the last value of a dotted option, without dashes, parsed as YAML, or as typed; None if unset.
 
         With `files`, configurations are also read, whose paths are `located`; otherwise only the words count.
         """
@@ -247,7 +247,7 @@ class CommandLine:
                 content = read(Path(option.value)) if is_file else nested(option.path, option.read())
                 value = value_at(content, path)
                 if value is not None:
-                    return yaml.safe_load(value) if isinstance(value, str) else value
+                    return plain(value)
         return None
 
 
@@ -300,6 +300,19 @@ def value_at(content: Any, option: str) -> Any:
             content = content.get("init_args")
         content = content.get(key) if isinstance(content, Mapping) else None
     return content
+
+
+def plain(value: Any) -> Any:
+    """Parse a text as YAML; return other values, and texts that are no YAML, unchanged.
+
+    Examples:
+        >>> plain("[1, 2]"), plain("@x"), plain(3)
+        ([1, 2], '@x', 3)
+    """
+    try:
+        return yaml.safe_load(value) if isinstance(value, str) else value
+    except yaml.YAMLError:
+        return value
 
 
 def class_named(value: Any) -> str | None:

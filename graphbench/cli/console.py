@@ -144,7 +144,8 @@ def peak_memory_mb(device: torch.device) -> float | None:
         import torch
 
         return torch.cuda.max_memory_allocated(device) / 1e6
-    with contextlib.suppress(OSError):  # on Linux `ru_maxrss` includes the process that started this one
+    # On Linux `ru_maxrss` includes the process that started this one; sandboxes such as gVisor have no `VmHWM`.
+    with contextlib.suppress(OSError, StopIteration):
         status = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
         return next(int(line.split()[1]) for line in status if line.startswith("VmHWM:")) * 1024 / 1e6
     if sys.platform == "win32":

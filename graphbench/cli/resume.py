@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
-import yaml
 
-from graphbench.cli.command_line import CommandLine, as_word, class_names, classes_in, value_at
+from graphbench.cli.command_line import CommandLine, as_word, class_names, classes_in, plain, value_at
 from graphbench.cli.lightning import resolve
 from graphbench.cli.options import Request
+from graphbench.data.files.nested import flatten
 from graphbench.errors import BadInput, CorruptData
 from graphbench.runs import RunFolder
 from graphbench.runs.checkpoints import load_checkpoint
@@ -159,7 +159,9 @@ def _suggest_other(run: RunFolder, damaged: Path) -> str:
 def without_repeats(words: Sequence[str], config: Mapping[str, Any]) -> list[str]:
     """Drop what a repeated command line appends to a list of the run that already has it.
 
-    A list that the command line itself sets, in a file or completely, replaces the run's: what is appended to it stays.
+    A list that the command line itself sets, in a file or completely, replaces the run's: what is appended to it stays,
+    and so does what is appended more often than the run has it. Options of what is dropped keep the run's values, and a
+    warning names each that the command line gives another value.
 
     Examples:
         >>> words = ["--trainer.callbacks+=Timer", "--trainer.callbacks.interval", "epoch", "--trainer.max_epochs", "9"]
@@ -171,28 +173,61 @@ def without_repeats(words: Sequence[str], config: Mapping[str, Any]) -> list[str
     line = CommandLine.parse(words)
     replaced_paths = {one.path for one in line.options if not one.appends}
     result: list[str] = []
-    rest = list(line.options)
+    rest, unmatched = list(line.options), dict[str, list[Any]]()
     while rest:
         option = rest.pop(0)
         group = list(option.words)
         if option.appends:
+            options: dict[str, str] = {}
             while rest and rest[0].name.startswith(f"{option.name}."):
-                group += rest.pop(0).words
+                inner = rest.pop(0)
+                group += inner.words
+                options[inner.path.removeprefix(f"{option.path}.")] = inner.value
             lists = (value_at(content, option.path) for _, content in line.contents)
             replaced = option.path in replaced_paths or any(isinstance(value, list) for value in lists)
             present = value_at(config, option.path)
-            if not replaced and _appended(option.value) <= class_names(present if isinstance(present, list) else []):
-                log.info("The run already has %s, as its config.yaml says.", " ".join(group))
+            items = unmatched.setdefault(option.path, list(present) if isinstance(present, list) else [])
+            value = plain(option.value)
+            added = value if isinstance(value, list) and value else [value]
+            if not replaced and (same := _matching(added, items)) is not None:
+                log.info("The run already has %s, as its config.yaml says.", " ".join(option.words))
+                if others := _other_values(added, same, options):
+                    log.warning("%s keeps the run's %s.", option.value, ", ".join(others))
                 continue
         result += group
     return result
 
 
-def _appended(value: str) -> set[str]:
+def _matching(added: Sequence[Any], items: list[Any]) -> list[Any] | None:
+    """Take an item of the same class for each one that is added, and return them; None if one is missing."""
+    left, same = list(items), []
+    for one in added:
+        item = next((item for item in left if class_names(item) == class_names(one)), None)
+        if item is None:
+            return None
+        left.remove(item)
+        same.append(item)
+    items[:] = left
+    return same
+
+
+def _other_values(added: Sequence[Any], same: Sequence[Any], options: Mapping[str, str]) -> list[str]:
+    """Describe values of the run's items that differ from those typed; `options` are those of the last item."""
+    typed = [dict(flatten(one.get("init_args") or {})) if isinstance(one, Mapping) else {} for one in added]
+    typed[-1] |= {name: plain(value) for name, value in options.items()}
+    return [
+        f"{name} {value_at(item, name)} instead of {value}"
+        for values, item in zip(typed, same, strict=True)
+        for name, value in values.items()
+        if name and not _equal(value, value_at(item, name))
+    ]
+
+
+def _equal(typed: Any, stored: Any) -> bool:
     try:
-        return class_names(yaml.safe_load(value))
-    except yaml.YAMLError:
-        return {value}
+        return typed == stored or float(typed) == float(stored)  # YAML reads 1e-3 as a text
+    except (TypeError, ValueError):
+        return str(typed) == str(stored)
 
 
 # -- other options -----------------------------------------------------------------------------------------------------

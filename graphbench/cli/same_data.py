@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterable, Mapping
+from itertools import takewhile
 from typing import Any
 
 import pytorch_lightning as pl
@@ -191,14 +192,27 @@ def other_batches(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str
 
 
 def _changes(before: Mapping[str, Any], now: Mapping[str, Any], names: Iterable[str]) -> list[str]:
-    """Describe which of the named entries have another value now."""
-    return [
-        f"{name} is {_shorten(now.get(name))} instead of {_shorten(before.get(name))}"
-        for name in names
-        if now.get(name) != before.get(name)
-    ]
+    """Describe which of the named entries have another value now; of long ones, show where they begin to differ.
+
+    Examples:
+        >>> _changes({"file": "/data/molecules/of-2023/a.csv"}, {"file": "/data/molecules/of-2024/a.csv"}, ["file"])
+        ['file is /data/molecules/of-2024/a.csv instead of /data/molecules/of-2023/a.csv']
+        >>> _changes({"targets": ["a" * 30, "b", "c" * 9]}, {"targets": ["a" * 30, "d", "c" * 9]}, ["targets"])
+        ['targets is ...aaaa", "d", "ccc... instead of ...aaaa", "b", "ccc...']
+    """
+    lines = []
+    for name in names:
+        if now.get(name) != before.get(name):
+            new, old = (one if isinstance(one, str) else json.dumps(one) for one in (now.get(name), before.get(name)))
+            same = len([*takewhile(bool, (a == b for a, b in zip(new, old, strict=False)))])
+            lines.append(f"{name} is {_shorten(new, same)} instead of {_shorten(old, same)}")
+    return lines
 
 
-def _shorten(value: Any) -> str:
-    text = value if isinstance(value, str) else json.dumps(value)
-    return text if len(text) <= 2 * _SHOWN else f"{text[:_SHOWN]}..."
+def _shorten(text: str, same: int) -> str:
+    """Cut a long text to a part that shows what follows the first `same` characters."""
+    if len(text) <= 2 * _SHOWN:
+        return text
+    start = max(0, same - _SHOWN // 2) if same >= _SHOWN else 0
+    end = start + _SHOWN
+    return f"{'...' if start else ''}{text[start:end]}{'...' if end < len(text) else ''}"

@@ -20,7 +20,7 @@ from pytorch_lightning.callbacks import BackboneFinetuning, BatchSizeFinder, Lea
 from pytorch_lightning.plugins import DeepSpeedPrecision
 from pytorch_lightning.plugins.environments import SLURMEnvironment
 
-from graphbench.cli.command_line import CommandLine, class_names
+from graphbench.cli.command_line import CommandLine, class_names, value_at
 from graphbench.cli.options import AS_FUNCTION, DEFAULT_OPTIMIZER, Request
 from graphbench.errors import BadInput, check_range
 from graphbench.training.lightning_internals import cluster_environment
@@ -228,14 +228,10 @@ def stored_findings(config: Mapping[str, Any]) -> list[str]:
         >>> stored_findings({"trainer": trainer, "data": {"class_path": "NCI", "init_args": {"batch_size": 48}}})
         ['--data.batch_size=48']
     """
-    names = class_names((config.get("trainer") or {}).get("callbacks") or [])
-    options = []
-    if BatchSizeFinder.__name__ in names:
-        options.append(f"--data.batch_size={config['data']['init_args']['batch_size']}")
-    optimizer = (config.get("model") or {}).get("optimizer")
-    if LearningRateFinder.__name__ in names and isinstance(optimizer, Mapping) and "lr" in optimizer["init_args"]:
-        options.append(f"--model.optimizer.lr={optimizer['init_args']['lr']}")
-    return options
+    names = class_names(value_at(config, "trainer.callbacks") or [])
+    found = ((BatchSizeFinder, "data.batch_size"), (LearningRateFinder, "model.optimizer.lr"))
+    values = {option: value_at(config, option) for finder, option in found if finder.__name__ in names}
+    return [f"--{option}={value}" for option, value in values.items() if value is not None]
 
 
 def _check_search(finder: LearningRateFinder, trainer: pl.Trainer) -> None:

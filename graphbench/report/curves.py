@@ -14,6 +14,7 @@ from graphbench.report.figures import RULE, Panel, Section, Style, draw_mean, le
 from graphbench.report.groups import Group
 from graphbench.report.loading import Run
 from graphbench.report.scores import ResultTable
+from graphbench.runs.tables import show_number
 
 #: Ratio of the largest to the smallest value above which an axis is logarithmic.
 _DECADES = 30.0
@@ -127,7 +128,8 @@ def _is_loss(run: Run, metric: str) -> bool:
     """Return whether a metric was equal to the loss whenever both were logged."""
     pairs = [(run.curves.get(f"{split}/loss"), run.curves.get(f"{split}/{metric}")) for split in _SPLITS]
     return all(
-        a is not None and b is not None and len(a) == len(b) and np.allclose(a, b, equal_nan=True) for a, b in pairs
+        a is not None and b is not None and len(a) == len(b) and np.allclose(a, b, atol=0, equal_nan=True)
+        for a, b in pairs
     )
 
 
@@ -238,12 +240,12 @@ def _gap_panel(frames: Mapping[int, pd.DataFrame], table: ResultTable, split: st
 def _describe_gap(frame: pd.DataFrame, group: Group, metric: str) -> str:
     """Describe the last comparison of every run with the test split."""
     last = frame.groupby("run").last()
-    spread = f" ± {last['gap'].std(ddof=1):.4f} over {len(last)} runs" if len(last) > 1 else ""
+    spread = f" ± {last['gap'].std(ddof=1):.2g} over {len(last)} runs" if len(last) > 1 else ""
     epochs = sorted({int(epoch) for epoch in last["epoch"] if epoch})  # older versions wrote 0
     scored = f"checkpoint{'s' * (len(last) > 1)}"
     if epochs:
         scored += f" of epoch{'s' * (len(epochs) > 1)} {', '.join(map(str, epochs))}"
     return (
-        f"{group.label}, tested {scored}: {metric} {last['train'].mean():.4f} on the training graphs, "
-        f"{last['unseen'].mean():.4f} on the test split, gap {last['gap'].mean():.4f}{spread}."
+        f"{group.label}, tested {scored}: {metric} {show_number(last['train'].mean())} on the training graphs, "
+        f"{show_number(last['unseen'].mean())} on the test split, gap {show_number(last['gap'].mean())}{spread}."
     )

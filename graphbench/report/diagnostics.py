@@ -187,7 +187,7 @@ def over_seeds(group: Group, stem: str) -> dict[str, _Means]:
     tables = [_finite(run.layers[stem]).assign(run=n) for n, run in enumerate(group.runs) if stem in run.layers]
     rows = pd.concat(tables) if tables else pd.DataFrame({"measure": []})
     means = {}
-    for measure, part in rows[~rows["measure"].astype(str).str.contains("_head")].groupby("measure", sort=False):
+    for measure, part in rows[~rows["measure"].astype(str).str.contains(r"_head\d+$")].groupby("measure", sort=False):
         epochs = part.groupby(["epoch", "layer"])["value"].agg(["mean", "std", "count"])
         last = part[part["epoch"] == part.groupby("run")["epoch"].transform("max")]
         by_layer = last.groupby("layer")["value"].agg(["mean", "std"])

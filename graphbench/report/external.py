@@ -9,9 +9,12 @@ from typing import Any
 from graphbench.report.figures import Section
 from graphbench.report.groups import Group
 from graphbench.report.loading import Run, is_number, mapping, numbers
+from graphbench.report.scores import Quantity
 from graphbench.runs.tables import show_number
 
 _NONE = "–"
+#: Format a number with the decimals of another one, as in the table of results.
+_number = Quantity("", "").number
 
 
 def expectations(groups: Sequence[Group]) -> list[list[str]]:
@@ -25,12 +28,12 @@ def _expectation(group: Group, run: Run) -> list[str]:
     if not is_number(stored.get("value")):
         return []
     obtained = stored.get("obtained")
-    sd = f" ± {stored['sd']:.4f}" if is_number(stored.get("sd")) else ""
+    sd = f" ± {_number(stored['sd'], stored['value'])}" if is_number(stored.get("sd")) else ""
     return [
         f"{group.label}, seed {run.seed}" if group.several else group.label,
         str(stored.get("metric") or ""),
-        f"{obtained:.4f}" if is_number(obtained) and math.isfinite(obtained) else "not finite",
-        f"{stored['value']:.4f}{sd}",
+        _number(obtained, obtained) if is_number(obtained) and math.isfinite(obtained) else "not finite",
+        f"{_number(stored['value'], stored['value'])}{sd}",
         str(stored.get("source") or _NONE),
         str(stored.get("verdict") or ""),
     ]

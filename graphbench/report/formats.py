@@ -90,4 +90,7 @@ def as_csv(tables: Sequence[ResultTable]) -> str:
                 comparison = row.comparison or _NO_COMPARISON
                 line |= {column: getattr(comparison, name) for column, name in _COMPARED.items()}
             rows.append(line)
-    return without_formulas(pd.DataFrame(rows)).to_csv(index=False, lineterminator="\n")
+    frame = pd.DataFrame(rows)
+    counts = [name for name in frame.columns if name.endswith(" n") or name == "pairs"]
+    frame = frame.astype(dict.fromkeys(counts, "Int64"))  # also beside benchmarks without the quantity
+    return without_formulas(frame).to_csv(index=False, lineterminator="\n")

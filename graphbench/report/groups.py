@@ -155,7 +155,8 @@ def _label(run: Run, peers: Sequence[Run]) -> str:
     if not options:
         return run.architecture
     shown = sorted(options, key=lambda name: _rank(name, place, options[name]))[:_OPTIONS_IN_LABEL]
-    parts = [f"{_short_name(name)} {short_value(name, options[name][place])}" for name in shown]
+    names = zip(short_names(shown), shown, strict=True)
+    parts = [f"{short} {short_value(name, options[name][place])}" for short, name in names]
     return f"{run.architecture} ({', '.join(parts)}{', …' if len(options) > _OPTIONS_IN_LABEL else ''})"
 
 
@@ -168,10 +169,16 @@ def _rank(name: str, place: int, values: Sequence[str]) -> int:
     return 1 if len(set(values) - {""}) > 1 else 2
 
 
-def _short_name(name: str) -> str:
-    """Return the last part of a dotted option, or the option that a class is chosen for."""
-    parts = [part for part in name.split(".") if part not in ("class_path", "init_args")]
-    return ".".join(parts[-2:]) if parts[-1].isdigit() else parts[-1]
+def short_names(options: Sequence[str]) -> list[str]:
+    """Return the last part of each dotted option, or the option that a class is chosen for; two parts of equal ones.
+
+    Examples:
+        >>> short_names(["model.head.dim", "model.architecture.init_args.dim", "data.class_path", "data.init_args.a.0"])
+        ['head.dim', 'architecture.dim', 'data', 'a.0']
+    """
+    parts = [[part for part in name.split(".") if part not in ("class_path", "init_args")] for name in options]
+    last = Counter(one[-1] for one in parts)
+    return [".".join(one[-2:] if one[-1].isdigit() or last[one[-1]] > 1 else one[-1:]) for one in parts]
 
 
 def short_value(name: str, value: str) -> str:

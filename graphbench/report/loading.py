@@ -218,10 +218,11 @@ def _load_data(run: Run) -> None:
         return
     record = _load_json(run, run.folder.data, "")
     splits = record.get("splits")
-    if isinstance(splits, dict) and splits and all(is_number(mapping(one).get("graphs")) for one in splits.values()):
+    sizes = [mapping(one).get("graphs") for one in splits.values()] if isinstance(splits, dict) else []
+    if sizes and all(is_number(size) and math.isfinite(size) for size in (*sizes, record.get("left_out", 0))):
         run.data = record
     elif record:
-        run.problems.append(f"{run.folder.data.name} has no split sizes; it is skipped.")
+        run.problems.append(f"{run.folder.data.name} has no split sizes, or others than numbers; it is skipped.")
 
 
 def _load_json(run: Run, path: Path, consequence: str) -> dict[str, Any]:

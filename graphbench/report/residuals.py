@@ -11,6 +11,7 @@ from graphbench.report.groups import Group
 from graphbench.report.loading import Run, is_number, mapping
 from graphbench.report.predictions import REGRESSION, Target, scored_runs, targets_of
 from graphbench.report.scores import ResultTable
+from graphbench.runs.tables import show_number
 
 #: Number of points above which they are drawn as an image, to keep the page small.
 _MANY_POINTS = 1500
@@ -46,10 +47,10 @@ def prediction_section(table: ResultTable, name: str) -> Section | None:
         errors = np.concatenate([target.residuals for target in targets])
         score = {"MAE": np.abs(errors).mean(), "RMSE": np.sqrt((errors**2).mean())}[table.metric]
         stored = run.scores("test").get(table.metric)
-        if stored is not None and not np.isclose(score, stored, rtol=1e-3):
+        if stored is not None and not np.isclose(score, stored, rtol=1e-3, atol=0):
             section.notes.append(
-                f"{group.label}, seed {run.seed}: predictions-test.csv gives a test {table.metric} of {score:.4f}, but "
-                f"the run's is {stored:.4f}: the file is from another checkpoint."
+                f"{group.label}, seed {run.seed}: predictions-test.csv gives a test {table.metric} of "
+                f"{show_number(score)}, but the run's is {show_number(stored)}: the file is from another checkpoint."
             )
     return section if section.panels or section.notes else None
 
@@ -69,7 +70,7 @@ def _prediction_panel(target: Target, group: Group, run: Run, unit: str, style: 
         drawing = svg(figure, f"Predicted against true targets, {title}", name)
     count = "1 graph" if len(target.true) == 1 else f"{len(target.true):,} graphs"
     mae = np.abs(target.residuals).mean()
-    return Panel(drawing, f"Seed {run.seed}, {count}, MAE {mae:.4f} from these points.")
+    return Panel(drawing, f"Seed {run.seed}, {count}, MAE {show_number(float(mae))} from these points.")
 
 
 def _scatter(axes: Axes, x: np.ndarray, y: np.ndarray, style: Style) -> None:
@@ -132,6 +133,6 @@ def _coverage(target: Target, group: Group, run: Run) -> str:
     if stated.get("by") and is_number(stated.get("coverage")):  # widths differ from row to row
         return f"{counts}; they state {stated['coverage']:.4g}, by {' and '.join(map(str, stated['by']))}."
     half = float(np.median(np.log10(target.high / target.low) if logged else target.high - target.low)) / 2
-    if not is_number(stated.get("coverage")) or not is_number(width) or not np.isclose(half, width, rtol=1e-3):
+    if not is_number(stated.get("coverage")) or not is_number(width) or not np.isclose(half, width, rtol=1e-3, atol=0):
         return f"{counts}; the run does not record their stated coverage."
     return f"{counts}; they state {stated['coverage']:.4g}."

@@ -269,7 +269,7 @@ def _cost(answer: Answer, name: str) -> _Part:
         cost = line.cost or {"parameters": line.parameters}
         cells = ("–" if cost.get(key) is None else show(cost[key]) for key, (_, show) in _COST.items())
         section.lines.append([line.label, *cells])
-    section.notes += [f"{line.label}: {text}." for line in answer.lines for text in line.missing]
+    section.notes += _missing(answer)
     section.notes += [
         f"{line.label}: memory is not counted: {cost['no_memory']}" for line, cost in measured if cost["no_memory"]
     ]

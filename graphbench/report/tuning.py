@@ -11,6 +11,8 @@ from typing import Literal
 from matplotlib.ticker import MaxNLocator
 
 from graphbench.report.figures import INK, PALETTE, Panel, Section, panel_axes, svg
+from graphbench.report.groups import short_names
+from graphbench.runs.tables import show_number
 
 State = Literal["finished", "pruned", "failed", "running"]
 #: Largest number of options in the figure of importances.
@@ -66,10 +68,9 @@ def tuning_section(tuning: Tuning) -> Section:
     else:
         section.notes.append("Importances are unknown: they need at least two finished trials with different scores.")
     best = next(attempt for attempt in tuning.attempts if attempt.number == tuning.best)
+    shown = "no score" if best.score is None else show_number(best.score)
     options = ", ".join(f"{option} {value}" for option, value in best.options.items())
-    section.notes.append(
-        f"Best trial: {best.number} of {len(tuning.attempts)}, {tuning.metric} {best.score:.4f}: {options}."
-    )
+    section.notes.append(f"Best trial: {best.number} of {len(tuning.attempts)}, {tuning.metric} {shown}: {options}.")
     counts = Counter(attempt.state for attempt in tuning.attempts)
     section.notes.append(", ".join(f"{count} {state}" for state, count in counts.items()).capitalize() + ".")
     problems = Counter(attempt.problem for attempt in tuning.attempts if attempt.problem)
@@ -94,7 +95,7 @@ def _history(tuning: Tuning) -> Panel:
 def _importance(tuning: Tuning) -> Panel:
     """Draw options by the share of the variance that they explain."""
     shown = sorted(tuning.importances.items(), key=lambda item: item[1])[-_SHOWN:]
-    labels = [option.rpartition(".")[2] for option, _ in shown]
+    labels = short_names([option for option, _ in shown])
     with panel_axes("Importance", "share of the variance of the score", rows=labels) as (figure, axes):
         axes.barh(range(len(shown)), [share for _, share in shown], color=PALETTE[0], height=0.6)
         axes.set_xlim(0, 1)

@@ -43,7 +43,7 @@ def _best(table: ResultTable, quantity: Quantity) -> str:
     rest = [row.label for row in table.models if row not in scored] if len(table.groups) > 1 else []
     without = f" Without a finite validation {table.metric}: {', '.join(rest)}." if rest else ""
     val = table.quantity(f"val/{table.metric}")
-    equal = [row.label for row in scored if val and row is not best and row.show(val) == best.show(val)]
+    equal = [row.label for row in scored if val and row is not best and _mean(row, val) == _mean(best, val)]
     if equal:
         first = f"{best.label} ties with {', '.join(equal)} in validation {table.metric}; its"
     elif len(scored) > 1:
@@ -51,6 +51,11 @@ def _best(table: ResultTable, quantity: Quantity) -> str:
     else:
         return f"{best.label} has a {quantity.title} of {text}.{without}"
     return f"{first} {quantity.title} is {text}.{without}"
+
+
+def _mean(row: Row, quantity: Quantity) -> str:
+    """Return the mean as the table shows it, which decides ties, without the deviation and the number of runs."""
+    return row.show(quantity).partition(" ")[0]
 
 
 def _validated(table: ResultTable) -> list[Row]:
@@ -89,7 +94,7 @@ def _beside_baselines(table: ResultTable, quantity: Quantity) -> list[str]:
     model, rival = table.best.scores[quantity.key], min(scored, key=lambda row: sign * row.scores[quantity.key].mean)
     other = rival.scores[quantity.key].mean
     beside = f"{rival.label}, the best baseline ({rival.show(quantity)})"
-    if table.best.show(quantity).partition(" ")[0] == rival.show(quantity).partition(" ")[0]:
+    if _mean(table.best, quantity) == _mean(rival, quantity):
         return [f"{table.best.label} ties with {beside}."]
     better = sign * model.mean < sign * other
     share = abs(model.mean - other) / abs(other) if other else math.inf

@@ -7,7 +7,9 @@ import pytorch_lightning as pl
 import torch
 from torch.utils.data import DataLoader
 
-from graphbench.callbacks.checkpoints import BestCheckpoint
+from graphbench.callbacks import TrainTestGap
+from graphbench.callbacks.checkpoints import BestCheckpoint, LastCheckpoint
+from graphbench.errors import BadInput
 
 
 class Scored(pl.LightningModule):
@@ -59,3 +61,9 @@ def test_a_continued_run_compares_with_the_loss_of_before(tmp_path):
     start = tmp_path / "last-epoch=1.ckpt"
     assert best_epoch(tmp_path, [*first, (0.5, 0.7)], start) == 1
     assert best_epoch(tmp_path, [*first, (0.5, 0.4)], start) == 2
+
+
+@pytest.mark.parametrize(("kind", "option", "value"), [(LastCheckpoint, "steps", -5), (TrainTestGap, "epochs", 0)])
+def test_an_interval_out_of_range_is_refused(kind, option, value):
+    with pytest.raises(BadInput, match=rf"every_n_{option} must be .+ got {value}"):
+        kind(**{f"every_n_{option}": value})

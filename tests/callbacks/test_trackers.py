@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 
 import pytest
+from jsonargparse import Namespace
 from pytorch_lightning.loggers import CSVLogger, MLFlowLogger, TensorBoardLogger, WandbLogger
 
 from graphbench.callbacks import AttentionMaps, RankProgression, TrainTestGap
+from graphbench.callbacks.trackers import go_on
 from graphbench.cli import main
+from graphbench.runs import RunFolder
 
 
 def absent(package):
@@ -18,6 +22,15 @@ def absent(package):
 def watched(fit, logger):
     callbacks = [AttentionMaps(num_graphs=1), RankProgression(num_graphs=4), TrainTestGap()]
     return fit(*callbacks, logger=logger, max_epochs=1)
+
+
+def test_a_tracker_goes_on_wherever_it_stands_among_the_loggers(tmp_path):
+    run = RunFolder(tmp_path)
+    run.trackers.write_text(json.dumps([{"logger": "WandbLogger", "run": name} for name in ("first", "second")]))
+    names = ("CSVLogger", "WandbLogger", "WandbLogger", "WandbLogger")
+    settings = [Namespace(class_path=f"pytorch_lightning.loggers.{name}", init_args=Namespace()) for name in names]
+    go_on(settings, run)
+    assert [one.get("init_args.id") for one in settings] == [None, "first", "second", None]
 
 
 @pytest.mark.slow

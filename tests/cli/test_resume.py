@@ -195,6 +195,19 @@ def test_what_the_run_has_is_left_out_with_its_options(words, kept):
     assert without_repeats(words, CONFIG) == kept
 
 
+def test_what_is_left_out_is_counted_and_other_values_are_named(caplog):
+    caplog.set_level("INFO")
+    stop = {"class_path": "EarlyStopping", "init_args": {"monitor": "val/MAE", "patience": 10, "min_delta": 0.001}}
+    words = [STOP, "--trainer.callbacks.min_delta=1e-3", "--trainer.callbacks.patience", "10"]
+    assert without_repeats([*words, STOP], {"trainer": {"callbacks": [stop]}}) == [STOP]
+    assert "instead of" not in caplog.text
+    assert without_repeats([*words[:-1], "20"], {"trainer": {"callbacks": [stop, stop]}}) == []
+    assert "patience 10 instead of 20." in caplog.text
+    mapped = "--trainer.callbacks+={class_path: EarlyStopping, init_args: {monitor: val/loss, patience: 10}}"
+    assert without_repeats([mapped], {"trainer": {"callbacks": [stop]}}) == []
+    assert "monitor val/MAE instead of val/loss." in caplog.text
+
+
 def test_a_list_that_the_command_gives_is_appended_to_anew(tmp_path):
     words, file = [STOP, "--trainer.max_epochs", "3"], tmp_path / "mine.yaml"
     file.write_text("trainer: {callbacks: [{class_path: Timer}]}")

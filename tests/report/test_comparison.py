@@ -41,6 +41,7 @@ def test_ranks_are_by_place_and_models_must_be_everywhere():
     section = across_section(TABLES)
     assert section.notes[0] == "A 1.33; B 1.83; C 2.83."  # (1 + 1 + 2) / 3, (2 + 2.5 + 1) / 3, (3 + 2.5 + 3) / 3
     assert len(section.notes) == 4
+    assert [note.partition(":")[0] for note in section.notes[2:]] == ["B and A", "C and A"]
     assert across_section(TABLES[:1]) is None
     nan = table("MAE", False, {"A": 0.1, "B": float("nan"), "C": float("nan")})
     assert across_section([TABLES[0], nan]) is None

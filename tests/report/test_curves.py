@@ -5,11 +5,13 @@ from __future__ import annotations
 from xml.etree import ElementTree as ET
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from graphbench.report import curves as module
 from graphbench.report import result_tables
 from graphbench.report.curves import gap_section, learning_curves, looked_at_test
+from graphbench.report.loading import Run
 from graphbench.report.page import render
 
 
@@ -37,6 +39,9 @@ def test_one_model_has_training_and_validation_in_one_panel(make_run):
     section = learning_curves(result_tables([make_run("a")])[0], "c")
     assert titles(section) == ["MAE (the loss)", "Learning rate", "Training speed"]
     assert [entry.label for entry in section.legend] == ["training", "validation"]
+    curves = {f"{split}/loss": pd.Series([1e-9, 2e-9]) for split in ("train", "val")}
+    small = Run("small", None, curves=curves | {f"{split}/MAE": pd.Series([4e-9, 8e-9]) for split in ("train", "val")})
+    assert not module._is_loss(small, "MAE")
 
 
 def test_several_models_have_a_panel_a_split(make_run):
@@ -148,7 +153,7 @@ def test_validation_is_a_panel_and_the_last_test_a_sentence(make_run):
     section = gap_section(result_tables(folders)[0], "g")
     assert len(section.panels) == 1
     (note,) = section.notes
-    for part in ("GPS", "epochs 1, 2", "MAE 0.5000 on the training", "1.0000 on the test", "0.5000 ± 0.1414", "2 runs"):
+    for part in ("GPS", "epochs 1, 2", "MAE 0.5000 on the training", "1.000 on the test", "0.5000 ± 0.14 ", "2 runs"):
         assert part in note
 
 

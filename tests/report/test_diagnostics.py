@@ -69,6 +69,8 @@ def test_seeds_that_stop_early_count_with_their_own_last_epoch(make_run, add_lay
     (group,) = group_runs(load_runs(folders))
     means = depth.over_seeds(group, "attention_capacity")["capacity"]
     assert list(means.epochs.index.unique("epoch")) == [0, 1]
+    add_layers(folders[0], measures=("mean_headroom", "capacity_head0"))
+    assert list(depth.over_seeds(group_runs(load_runs(folders[:1]))[0], "attention_capacity")) == ["mean_headroom"]
     assert means.last.loc[0, "mean"] == pytest.approx((0.2 + 10.1) / 2)
 
 

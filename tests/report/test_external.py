@@ -27,6 +27,10 @@ def test_a_line_per_run_with_an_expectation(make_run):
 def test_a_score_that_is_not_finite_and_one_without_deviation(make_run):
     _, line = lines_of(make_run("run", results={"expected": STORED | {"obtained": None, "sd": None}}))
     assert (line[0], *line[2:4]) == ("GPS", "not finite", "0.0700")
+    _, line = lines_of(
+        make_run("small", results={"expected": STORED | {"obtained": 1.5e-5, "value": 2e-5, "sd": 4e-6}})
+    )
+    assert line[2:4] == ["1.5e-05", "2e-05 ± 4e-06"]
 
 
 def test_what_is_expected_tells_no_runs_apart(make_run):

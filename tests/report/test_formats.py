@@ -1,6 +1,7 @@
 """The table as Markdown, CSV and LaTeX."""
 
 import csv
+import dataclasses
 import io
 import re
 
@@ -25,6 +26,9 @@ def test_csv_holds_unrounded_numbers(tables):
     assert table.loc["GPS", "val/MAE mean"] == pytest.approx(0.75, rel=1e-15)
     assert table.loc["GPS", "test/MAE sd"] == pytest.approx(0.1 / 2**0.5, rel=1e-12)
     assert table.loc["GPS", "val/MAE n"] == 2
+    other = dataclasses.replace(tables[0], quantities=())  # a benchmark without these columns
+    several = csv.DictReader(io.StringIO(as_csv([*tables, other])))
+    assert {row["val/MAE n"] for row in several if row["kind"] == "model"} == {"2", "1", ""}
     assert table.loc["training mean", "kind"] == "baseline"
     assert pd.isna(table.loc["training mean", "val/RMSE mean"])
     assert HOSTILE in table.index

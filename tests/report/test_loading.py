@@ -98,6 +98,8 @@ def test_an_unfinished_run_is_named_by_its_configuration(make_run):
         ("metrics.csv", "\x00\x01", "metrics.csv cannot be read"),
         ("diagnostics/x.csv", "a,b\n1,2\n", "diagnostics/x.csv is not shown"),
         ("diagnostics/x.csv", "", "diagnostics/x.csv cannot be read"),
+        ("data.json", '{"splits": {"train": {"graphs": NaN}}}', "data.json has no split sizes"),
+        ("data.json", '{"splits": {"train": {"graphs": 3}}, "left_out": null}', "others than numbers"),
     ],
 )
 def test_a_broken_file_is_a_sentence(make_run, name, text, told):

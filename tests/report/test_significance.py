@@ -46,6 +46,15 @@ def test_only_common_seeds_are_compared(make_run):
     assert found.p == pytest.approx(stats.ttest_rel(GCN[1:4], GPS[1:4]).pvalue, rel=1e-9)
 
 
+def test_runs_of_one_seed_are_averaged(make_run):
+    runs = [
+        make_run(f"a{n}", seed, scores=(score, score)) for n, (seed, score) in enumerate([(0, 0.2), (0, 0.4), (1, 0.1)])
+    ]
+    others = [make_run(f"b{seed}", seed, "GCN", scores=(0.5, 0.5 + seed)) for seed in range(2)]
+    _, found = compared([*runs, *others])
+    assert (found.pairs, found.difference) == (2, pytest.approx((0.2 + 1.4) / 2))
+
+
 def test_nothing_is_said_of_one_pair_or_a_diverged_run(make_run):
     table, found = compared([run for run in models(make_run) if run.path.name in ("GPS-0", "GCN-0", "GCN-1")])
     assert found is None

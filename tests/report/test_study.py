@@ -44,3 +44,9 @@ def test_equal_numbers_are_said_once(make_run, tmp_path):
         "GPS", [Answer("budget", "NCI", lines(make_run, {**SCORES, "GT": [0.8, 0.77, 0.78]}))], tmp_path / "out"
     )
     assert "n = 3)" in (tmp_path / "out" / "study.md").read_text()
+
+
+def test_a_reason_without_a_step_to_measure_ends_once(tmp_path):
+    line = Line("GPS", missing=("It cannot be built.",))
+    write_study("GPS", [Answer("cost", "NCI", (line,))], tmp_path / "out")
+    assert "- GPS: It cannot be built.\n" in (tmp_path / "out" / "study.md").read_text()

@@ -20,6 +20,8 @@ def test_only_finished_trials_count_for_the_best(higher, scores, best):
     assert best_so_far(tuning) == list(zip((0, 3, 4), scores, strict=True))
     section = tuning_section(tuning)
     assert len(section.panels) == 1
+    small = Tuning("val/MAE", higher, [Attempt(2, "finished", 2e-5, {"model.lr": "1"})], 2, {})
+    assert any("val/MAE 2.000e-05: model.lr" in note for note in tuning_section(small).notes)
     assert any("Importances are unknown" in note for note in section.notes)
     assert (
         f"Best trial: {best} of 5, val/MAE {scores[-1]:.4f}: model.lr {ATTEMPTS[best].options['model.lr']}."

@@ -62,6 +62,9 @@ def test_a_sure_difference_is_called_so(make_run):
 
 def test_equal_scores_are_a_tie(make_run):
     assert "ties with" in said(make_run("a", scores=(0.7, 0.9)), make_run("b", architecture="GCN", scores=(0.7, 0.8)))
+    steady = [make_run(f"c-{seed}", seed, "GCN", scores=(0.5, 0.6)) for seed in range(2)]
+    varying = [make_run(f"d-{seed}", seed, scores=(score, 0.6)) for seed, score in enumerate((0.4, 0.6))]
+    assert "ties with" in said(*steady, *varying), "the deviation is no part of the score"
 
 
 def test_a_run_without_scores_has_no_verdict(make_run):

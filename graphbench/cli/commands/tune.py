@@ -27,6 +27,7 @@ from graphbench.experiments.tuning.space import Space, probes, read_space
 from graphbench.experiments.tuning.space import arguments as written
 from graphbench.experiments.tuning.study import Begun, Study, require_optuna
 from graphbench.runs import RunFolder
+from graphbench.runs.tables import show_number
 
 log = logging.getLogger(__name__)
 
@@ -206,7 +207,8 @@ def _outcome(study: Study, begun: Begun, score: float | None, problem: str) -> s
         return f"failed: {problem or study.metric + ' is not a number'}"
     best = study.best()
     assert best is not None
-    return f"{study.metric} {score:.4f}; best so far: trial {best.number}, {best.value:.4f}"
+    assert best.value is not None
+    return f"{study.metric} {show_number(score)}; best so far: trial {best.number}, {show_number(best.value)}"
 
 
 def _write(study: Study, base: dict[str, Any]) -> int:
