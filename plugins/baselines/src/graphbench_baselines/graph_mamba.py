@@ -16,7 +16,7 @@ from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from itertools import count
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -213,7 +213,8 @@ class MambaBlock(nn.Module):
         """Return new positions `[B, L, dim]`, without residual or norm."""
         u, z = self.in_proj(x).chunk(2, dim=-1)
         if in_program():  # where the gradient of `F.conv1d` is for one length only
-            u = causal_convolution(u, self.conv1d.weight.squeeze(1).to(u.dtype), self.conv1d.bias.to(u.dtype))
+            weight, bias = self.conv1d.weight.squeeze(1), cast(Tensor, self.conv1d.bias)
+            u = causal_convolution(u, weight.to(u.dtype), bias.to(u.dtype))
         else:  # in fewer operations
             u = self.conv1d(u.transpose(1, 2))[..., : x.shape[1]].transpose(1, 2)
         u = F.silu(u)
