@@ -96,7 +96,7 @@ FURTHER = {
     "LearningRateFinder": "--trainer.max_epochs 6",  # 24 steps
     "gradient_clip_val": "--trainer.gradient_clip_val 1e-3",
     "max_time": "--trainer.max_time 00:00:00:00",
-    "limit_val_batches": "--data.batch_size 2",  # two batches of validation
+    "limit_val_batches": "--data.batch_size 2 --trainer.limit_train_batches 4",  # two batches of validation
 }
 #: Part of a row's option -> what must hold after the run.
 CHECKS = {
