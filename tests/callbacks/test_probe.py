@@ -88,18 +88,17 @@ def test_every_n_epochs_and_the_last(fit: Fit, rows: Rows) -> None:
 
 
 def test_a_continued_run_keeps_its_rows(fit: Fit, rows: Rows, tmp_path: Path) -> None:
-    whole = fit(RankProgression(num_graphs=3), max_epochs=3, run="whole")[0]
+    fit(RankProgression(num_graphs=3), max_epochs=3, run="whole")
     checkpoint = tmp_path / "two.ckpt"
     _, trainer = fit(RankProgression(num_graphs=3), max_epochs=2)
     trainer.save_checkpoint(checkpoint)
     with (tmp_path / "run" / "diagnostics" / "rank_progression.csv").open("a") as file:
         file.write("3,12,0,x,stable_rank,9.0,3,0\n")  # written by an epoch that was lost
     fit(RankProgression(num_graphs=3), max_epochs=3, resume=str(checkpoint))
-    epochs = [int(row["epoch"]) for row in rows("rank_progression")]
-    assert epochs == sorted(epochs)
-    assert epochs == [int(row["epoch"]) for row in rows("rank_progression", "whole")]
-    assert "9.0" not in {row["value"] for row in rows("rank_progression")}
-    assert whole is not None
+    found, whole = rows("rank_progression"), rows("rank_progression", "whole")
+    assert [row["epoch"] for row in found] == [row["epoch"] for row in whole]
+    assert [row for row in found if row["epoch"] < "3"] == [row for row in whole if row["epoch"] < "3"]
+    assert "9.0" not in {row["value"] for row in found}
 
 
 def test_a_model_without_attention_is_told_so(fit: Fit, caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:

@@ -148,7 +148,8 @@ def test_lengths_of_every_axis(table):
 
 
 def test_batch_moves_between_devices_and_keeps_its_integers(table):
-    batch = table.batch([0, 2]).to("cpu")
+    batch = table.batch([0, 2]).to("meta")
+    assert {batch[name].device.type for name in ("x", "edge_index", "ptr", "batch")} == {"meta"}
     assert (batch.num_graphs, batch.max_nodes, batch.num_nodes) == (2, 5, 8)
 
 

@@ -121,11 +121,13 @@ def test_equal_tokens_have_no_factors(n: int, dtype: torch.dtype, generator: tor
 
 
 def test_attention_that_levels_all_tokens_has_alpha_zero_and_a_norm(generator: torch.Generator) -> None:
-    """Without a residual, uniform attention gives every token the mean: no spread, but lambda is defined."""
+    """Without a residual, equal rows of attention give every token the same sum: no spread, but lambda is defined."""
     tokens = torch.randn(6, 3, generator=generator).double()
-    found = D.decay_factors(tokens, tokens, torch.full((6, 6), 1 / 6).double(), residual=0.0)
-    assert found.spread.item() == 0
-    assert found.lam.item() == pytest.approx(0, abs=1e-12)
+    weights = torch.randn(6, generator=generator).double().softmax(0)
+    found = D.decay_factors(tokens, tokens, weights.expand(6, 6), residual=0.0)
+    assert (found.spread.item(), found.alpha.item()) == (0, 0)
+    norm = (weights @ (tokens - tokens.mean(0))).norm() * 6**0.5
+    assert found.lam.item() == pytest.approx((norm / spread(tokens)).item())
 
 
 def test_a_graph_with_spread_is_measured_beside_one_without(generator: torch.Generator) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import json
+import multiprocessing
 import re
 import shlex
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -16,6 +19,7 @@ from rdkit import RDConfig
 
 from graphbench.cli import main
 from graphbench.registry.configurations import configurations
+from graphbench.training.module import BenchmarkModule
 
 ROOT = Path(__file__).parents[2]
 GUIDE = (ROOT / "docs" / "lightning.md").read_text(encoding="utf-8")
@@ -28,10 +32,13 @@ MODEL = ["--model.architecture", "GCN", "--model.architecture.hidden_dim", "8", 
 
 
 class Run:
-    """A finished fit: its folder, its output and its files."""
+    """A finished fit: its folder, its output and its files, and what was seen in its steps."""
 
-    def __init__(self, folder: Path, said: str) -> None:
-        self.folder, self.said = folder, said
+    def __init__(self, folder: Path, said: str, seen: list[dict[str, Any]]) -> None:
+        self.folder, self.said, self.seen = folder, said, seen
+
+    def seen_in(self, step, what):
+        return {one[what] for one in self.seen if one["step"] == step}
 
     @property
     def config(self):
@@ -72,31 +79,45 @@ def found_rate(run):
     return rates == [optimizer["init_args"]["lr"]] * len(rates)
 
 
+def clipped(run):
+    """Adam's first moments are a mean of clipped gradients, so their norm is at most the limit of 1e-3."""
+    moments = [state["exp_avg"] for state in run.checkpoint("last")["optimizer_states"][0]["state"].values()]
+    return 1e-6 < torch.cat([moment.flatten() for moment in moments]).norm() <= 1.001e-3
+
+
 def in_loggers(run):
     table = pd.read_csv(run.folder / "diagnostics" / "rank_progression.csv")
     return len(table) and run.files("events.out.tfevents*")
 
 
+#: Part of a row's option -> further options, with which the run shows its effect.
+FURTHER = {
+    "EarlyStopping": "--trainer.callbacks.min_delta 1000",
+    "LearningRateFinder": "--trainer.max_epochs 6",  # 24 steps
+    "gradient_clip_val": "--trainer.gradient_clip_val 1e-3",
+    "max_time": "--trainer.max_time 00:00:00:00",
+    "limit_val_batches": "--data.batch_size 2 --trainer.limit_train_batches 4",  # two batches of validation
+}
 #: Part of a row's option -> what must hold after the run.
 CHECKS = {
-    "pin_memory": lambda run: run.results["epochs"] == 3,
+    "pin_memory": lambda run: run.seen_in("training_step", "pin_memory") == {False},
     "copy_stream": lambda run: "copy_stream" in run.said,  # without CUDA a message says that it has no effect
-    "num_workers": lambda run: run.results["epochs"] == 3,
+    "num_workers": lambda run: min(run.seen_in("training_step", "processes")) == 2,
     "EarlyStopping": ended_early,
     "EMAWeightAveraging": averaged,
     "StochasticWeightAveraging": lambda run: run.files("averaged.ckpt") and "averaged.ckpt" in run.said,
     "accumulate_grad_batches": lambda run: run.results["steps"] == 3 * 2,
-    "gradient_clip_val": lambda run: run.results["epochs"] == 3,
+    "gradient_clip_val": clipped,
     "LearningRateFinder": found_rate,
     "BatchSizeFinder": lambda run: run.config["data"]["init_args"]["batch_size"] == 2,
-    "max_time": lambda run: run.results["fit_seconds"] > 0,
+    "max_time": lambda run: run.results["epochs"] < 3,
     "fast_dev_run": lambda run: not run.folder.exists(),
     "overfit_batches": lambda run: run.results["steps"] == 3 * 2,
     "limit_train_batches": lambda run: run.results["steps"] == 3 * 2,
     "val_check_interval": lambda run: run.table["val/loss"].notna().sum() == run.results["steps"] // 2,
-    "limit_val_batches": lambda run: run.results["epochs"] == 3,
+    "limit_val_batches": lambda run: run.seen_in("validation_step", "batch") == {0},
     "profiler": lambda run: "run_training_epoch" in run.said,
-    "detect_anomaly": lambda run: run.results["epochs"] == 3,
+    "detect_anomaly": lambda run: run.seen_in("training_step", "anomaly") == {True},
     "logger CSVLogger": lambda run: list(Path("mine").rglob("metrics.csv")) and run.files("metrics.csv"),
     "logger TensorBoardLogger": lambda run: list(Path("mine").rglob("events*")) and not run.files("events*"),
     "logger false": lambda run: not run.files("metrics.csv") and run.files("best.ckpt"),
@@ -130,12 +151,28 @@ def data(tmp_path_factory):
 @pytest.fixture
 def fit(data, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
+    seen = []
+
+    def watch(name):
+        step = getattr(BenchmarkModule, name)
+
+        @functools.wraps(step)
+        def watched(module, batch, batch_idx):
+            seen.append({"step": name, "batch": batch_idx, "anomaly": torch.is_anomaly_enabled(),
+                         "pin_memory": module.trainer.datamodule.pin_memory,
+                         "processes": len(multiprocessing.active_children())})  # fmt: skip
+            return step(module, batch, batch_idx)
+
+        monkeypatch.setattr(BenchmarkModule, name, watched)
+
+    watch("training_step")
+    watch("validation_step")
 
     def run(*options):
         batches = ["--data.batch_size", "8", "--trainer.accelerator", "cpu", "--trainer.max_epochs", "3"]
         assert main(["fit", *data, *MODEL, *batches, "--run", "runs/one", *options]) == 0, capsys.readouterr().err
         captured = capsys.readouterr()
-        return Run(Path("runs/one"), captured.err + captured.out)
+        return Run(Path("runs/one"), captured.err + captured.out, seen)
 
     return run
 
@@ -147,12 +184,11 @@ def test_every_row_has_a_check():
 
 @pytest.mark.parametrize("option", one_of_each(OPTIONS, number=5))
 def test_the_option_does_what_its_row_says(option, fit):
-    extra = ["--trainer.callbacks.min_delta", "1000"] if "EarlyStopping" in option else []
+    extra = [word for part, more in FURTHER.items() if part in option for word in more.split()]
     model = [word.replace("GCN", "GPS") for word in MODEL] if "RankProgression" in option else []  # it has attention
     several = "scaled_MAE" in option or "logS" in option
     option = option.replace("logS", "length").replace("pKa", "carbons")  # the columns of this file
     extra += ["--data.target", "[length, carbons]"] if several else []
-    extra += ["--trainer.max_epochs", "6"] if "LearningRateFinder" in option else []  # 24 steps
     run = fit(*model, *shlex.split(option), *extra)
     assert next(check for part, check in CHECKS.items() if part in option)(run)
 

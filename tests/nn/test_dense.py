@@ -54,9 +54,10 @@ def test_blocks_partition_the_batch(batch):
     assert torch.cat([block.rows for block in blocks]).sort()[0].tolist() == list(range(batch.num_nodes))
 
 
-def test_a_batch_without_graphs_has_no_blocks():
+def test_a_batch_without_graphs_is_one_empty_block():
     layout = DenseLayout.from_rows(torch.zeros(0, dtype=torch.int64), torch.zeros(1, dtype=torch.int64), max_rows=0)
-    assert len(layout.blocks) == 1
+    (part,) = layout.to_blocks(torch.zeros(0, 3))
+    assert (len(layout.blocks), part.shape) == (1, (0, 0, 3))
 
 
 def test_block_rows_belong_to_its_graphs(batch):

@@ -148,7 +148,9 @@ def test_identifiers_are_unique(full):
 
 
 def test_figures_have_words_for_those_who_cannot_see_them(full):
-    for tag, attributes in Page(full).elements:
+    elements = Page(full).elements
+    assert {"svg", "img"} <= {tag for tag, _ in elements}
+    for tag, attributes in elements:
         if tag == "svg":
             assert attributes.get("aria-label") or attributes.get("aria-hidden") == "true"
         if tag == "img":

@@ -30,13 +30,14 @@ def expected(text):
     return rows[1:]
 
 
+def rows_of_part(part):
+    cells = enumerate(part.frame.to_numpy().tolist())
+    found = (part.problems[place][0] if place in part.problems else row for place, row in cells)
+    return list(zip(part.numbers, found, strict=True))
+
+
 def rows_of(path, size):
-    found = []
-    for part in open_table(path, "name").parts(size):
-        for place, cells in enumerate(part.frame.to_numpy().tolist()):
-            problem = part.problems.get(place)
-            found.append((part.numbers[place], problem[0] if problem else cells))
-    return found
+    return [row for part in open_table(path, "name").parts(size) for row in rows_of_part(part)]
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
@@ -84,9 +85,6 @@ def test_rows_that_nobody_wants_are_counted(tmp_path, end, quotes):
             assert part.numbers == [number for number, _ in whole[row : row + len(part.frame)]]
             if row in chosen:
                 assert part.is_read
-                assert part.frame.to_numpy().tolist()[: len(part.frame)] == [
-                    found if isinstance(found, list) else part.frame.iloc[place].tolist()
-                    for place, (_, found) in enumerate(whole[row : row + len(part.frame)])
-                ]
+                assert rows_of_part(part) == whole[row : row + len(part.frame)]
             row += len(part.frame)
         assert row == len(whole)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytorch_lightning as pl
@@ -17,14 +18,15 @@ from graphbench.benchmarks import CSL
 from graphbench.contracts.encoding import add_encodings
 from graphbench.contracts.pyg import GraphDataset
 from graphbench.errors import BadInput
+from graphbench.nn import RWSEEncoder
 from graphbench.testing import tiny_spec, tiny_table
 
 
-def model(spec: graphbench.BenchmarkSpec) -> graphbench.BenchmarkModule:
+def model(spec: graphbench.BenchmarkSpec, **parts: Any) -> graphbench.BenchmarkModule:
     pl.seed_everything(0, verbose=False)
     gps = graphbench.registry.load("architectures", "GPS")
     options = {"hidden_dim": 8, "num_layers": 1, "num_heads": 2, "attention_dropout": 0.0, "dropout": 0.0}
-    return graphbench.BenchmarkModule(spec, lambda spec: gps(spec, **options), standardize_targets=False)
+    return graphbench.BenchmarkModule(spec, lambda spec: gps(spec, **options), standardize_targets=False, **parts)
 
 
 @pytest.mark.parametrize("kind", ["categorical", "dense", "both", "none"])
@@ -55,11 +57,10 @@ def test_a_trainer_takes_loaders_of_pyg() -> None:
 
 def test_what_a_model_needs_is_named() -> None:
     spec = tiny_spec()
-    module = model(spec)
+    module = model(spec, positional_encoding=RWSEEncoder(num_steps=4, dim=2))
     (graph,) = GraphDataset(tiny_table(spec, sizes=[4]), spec)
-    if module.required_encodings():
-        with pytest.raises(BadInput, match="add_encodings"):
-            module(graph)
+    with pytest.raises(BadInput, match="add_encodings"):
+        module(graph)
     with pytest.raises(BadInput, match="'x'"):
         module(add_encodings(Data(edge_index=graph.edge_index, num_nodes=4), module))
 

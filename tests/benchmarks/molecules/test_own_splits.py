@@ -101,7 +101,8 @@ def test_a_column_of_some_splits_is_completed_from_training(write, opened, words
     assert all((len(found[split]) > 0) == (share[split] > 0) for split in missing)
     assert data.split_words.endswith(expected)
     assert expected in caplog.text
-    assert opened(write("a.csv", part=column), split="column", split_column="part", fractions=fractions).split_words
+    again = opened(write("a.csv", part=column), split="column", split_column="part", fractions=fractions)
+    assert again.split_words == data.split_words
 
 
 def test_fold_numbers_of_a_column_are_the_folds(write, opened):

@@ -250,11 +250,18 @@ def test_likeness_out_of_range_is_told(word, share):
         likeness_groups(["ACD"], word, share)
 
 
-@pytest.mark.parametrize(("sequence", "formula"), [("G", "C2H5NO2"), ("AK", "C9H19N3O3"), ("WFY", "C29H30N4O5")])
-def test_molecules_have_the_formula_of_the_peptide(sequence, formula):
+@pytest.mark.parametrize(
+    ("sequence", "formula", "smiles"),
+    [
+        ("G", "C2H5NO2", "NCC(=O)O"),
+        ("AK", "C9H19N3O3", "C[C@H](N)C(=O)N[C@@H](CCCCN)C(=O)O"),
+        ("WFY", "C29H30N4O5", "N[C@@H](Cc1c[nH]c2ccccc12)C(=O)N[C@@H](Cc1ccccc1)C(=O)N[C@@H](Cc1ccc(O)cc1)C(=O)O"),
+    ],
+)
+def test_molecules_are_chains_of_l_amino_acids_from_the_amine_to_the_acid(sequence, formula, smiles):
     molecule = Chem.MolFromSmiles(sequence_smiles(sequence))
     assert Chem.rdMolDescriptors.CalcMolFormula(molecule) == formula
-    assert Chem.MolToSequence(Chem.MolFromSequence(sequence)) == sequence
+    assert Chem.MolToSmiles(molecule) == Chem.CanonSmiles(smiles)
 
 
 @pytest.mark.parametrize("sequence", ["", "ABC", "acd"])

@@ -10,6 +10,7 @@ from scipy import stats
 from sklearn import metrics as reference
 from torch.nn import functional as F
 from torchmetrics.classification import MultilabelHammingDistance
+from torchmetrics.functional.classification import multiclass_calibration_error
 from torchmetrics.regression import ExplainedVariance
 
 from graphbench.contracts import GraphBatch
@@ -56,7 +57,7 @@ def test_classes_are_scored_by_name():
     got, guess = scored(task, output, y), output.argmax(1)
     assert got["MCC"] == pytest.approx(reference.matthews_corrcoef(y[:, 0], guess), rel=1e-5)
     assert got["kappa"] == pytest.approx(reference.cohen_kappa_score(y[:, 0], guess), rel=1e-5)
-    assert 0 < got["ECE"] < 1
+    assert got["ECE"] == pytest.approx(float(multiclass_calibration_error(output, y[:, 0], 3)), rel=1e-5)
 
 
 def test_two_classes_with_one_logit():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import pytest
@@ -80,16 +81,17 @@ def test_model_agrees_with_its_equations(batch, layer, convolution, residual):
 
 def test_edge_encoders_are_not_shared(batch):
     model = made("GIN")
-    before = model(batch).node
+    found = [model(batch).node]
     for encoder in model.edge_encoders:
         kept = [parameter.detach().clone() for parameter in encoder.parameters()]
         with torch.no_grad():
             for parameter in encoder.parameters():
                 parameter.add_(1)
-        assert not torch.equal(model(batch).node, before)
+        found.append(model(batch).node)
         with torch.no_grad():
             for parameter, value in zip(encoder.parameters(), kept, strict=True):
                 parameter.copy_(value)
+    assert not any(torch.equal(one, other) for one, other in itertools.combinations(found, 2))
 
 
 def counted(*files):
