@@ -64,7 +64,7 @@ def test_records_of_finished_runs_are_kept_and_make_a_page(trained, tmp_path):
     assert main([*ASKED, *words]) == 0
     assert len(list(kept.glob("*.json"))) == 4
     (row,) = [line for line in page.read_text(encoding="utf-8").splitlines() if line.startswith("| e^(-0.5 L), FC")]
-    assert row.count("0.5000 ± 0.0000 (2 seeds)") == 2
+    assert row.count("0.5000 ± 0.0000 (2 seeds, altered: its configuration is gone)") == 2
     assert "**short**" in row
 
 
