@@ -229,8 +229,8 @@ def stored_findings(config: Mapping[str, Any]) -> list[str]:
         ['--data.batch_size=48']
     """
     names = class_names(value_at(config, "trainer.callbacks") or [])
-    found = ((BatchSizeFinder, "data.batch_size"), (LearningRateFinder, "model.optimizer.lr"))
-    values = {option: value_at(config, option) for finder, option in found if finder.__name__ in names}
+    finders = ((BatchSizeFinder, "data.batch_size"), (LearningRateFinder, "model.optimizer.lr"))
+    values = {option: value_at(config, option) for finder, option in finders if finder.__name__ in names}
     return [f"--{option}={value}" for option, value in values.items() if value is not None]
 
 

@@ -174,10 +174,10 @@ def _points(groups: Sequence[Sequence[Record]], name_data: bool) -> list[str]:
     facts = [[_length(group), _parameters(group[0]), _recipe(group[0]), group[0].by, group[0].note] for group in groups]
     differ = [len(set(values)) > 1 for values in zip(*facts, strict=True)]
     texts = []
-    for group, own in zip(groups, facts, strict=True):
+    for group, description in zip(groups, facts, strict=True):
         one = group[0]
         named = [several(len(group), "seed"), *([_data(one)] if name_data else []), *_altered(one)]
-        named += [fact for fact, differs in zip(own, differ, strict=True) if differs and fact]
+        named += [fact for fact, differs in zip(description, differ, strict=True) if differs and fact]
         texts.append(f"{_spread([record.test for record in group])} ({', '.join(named)})")
     return texts
 

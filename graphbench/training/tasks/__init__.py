@@ -121,8 +121,8 @@ def build_task(
     chosen = [*metrics]
     # A benchmark may select by a metric that its task scores only on request. Only names are compared: `==` of a
     # torchmetrics object is another metric, which counts as true.
-    asked = {choice.casefold() for choice in chosen if isinstance(choice, str)}
-    if spec.metric in task.named_metrics() and spec.metric.casefold() not in asked:
+    chosen_names = {choice.casefold() for choice in chosen if isinstance(choice, str)}
+    if spec.metric in task.named_metrics() and spec.metric.casefold() not in chosen_names:
         chosen.append(spec.metric)
     task.further = further_metrics(task, chosen)
     if spec.metric not in (available := task.all_metrics()):
