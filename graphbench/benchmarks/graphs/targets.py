@@ -314,8 +314,9 @@ def target_array(raw: RawGraphs, target: Target) -> tuple[str, np.ndarray] | Non
         values = read_target(raw, target).values
         _refuse_rows(raw, target, rows & ~one_hot_rows(values), values, "does not have exactly one 1")
     elif not target.classes:
-        known = np.arange(UNLABELLED, target.num_classes or 0)
-        _refuse_rows(raw, target, rows & ~np.isin(classes, known), classes, f"is none of the classes 0 to {known[-1]}")
+        numbers = np.arange(UNLABELLED, target.num_classes or 0)
+        wrong = rows & ~np.isin(classes, numbers)
+        _refuse_rows(raw, target, wrong, classes, f"is none of the classes 0 to {numbers[-1]}")
     if target.one_hot or not target.classes:
         return target.level, np.where(rows, classes, UNLABELLED).astype(np.int64)[:, None]
     number = {name: index for index, name in enumerate(target.classes)}
