@@ -196,7 +196,7 @@ class Classification(Task):
 
     def predict(self, output: Tensor, batch: GraphBatch) -> tuple[Tensor, Tensor]:
         """Return class probabilities `[rows, C]` and true classes `[rows, 1]`, -1 if a row has no label."""
-        logits = output.float()
+        logits = at_least_single(output)
         if logits.shape[1] == 1:  # the softmax of these two is the sigmoid of the one
             logits = torch.cat((-logits, logits), 1) / 2
         truth = batch.get("y")  # None for predictions on a user's graphs

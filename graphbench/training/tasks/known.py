@@ -15,6 +15,7 @@ from torchmetrics.functional.classification import binary_auroc
 from torchmetrics.utilities import dim_zero_cat
 
 from graphbench.training.tasks.defined import OwnMetric
+from graphbench.training.tasks.losses import at_least_single
 from graphbench.training.tasks.metrics import matthews
 
 
@@ -218,7 +219,7 @@ class KnownAUROC(BinaryAUROC):
 
     def update(self, preds: Tensor, target: Tensor) -> None:
         """Add probabilities `[rows, 2]` or of the second class `[rows]`, and classes `[rows]` or `[rows, 1]`."""
-        self.preds.append((preds[:, 1] if preds.ndim == 2 else preds).detach().float())
+        self.preds.append(at_least_single((preds[:, 1] if preds.ndim == 2 else preds).detach()))
         self.target.append(target.detach().reshape(-1))
 
     def compute(self) -> Tensor:  # type: ignore[override]
@@ -226,8 +227,8 @@ class KnownAUROC(BinaryAUROC):
         preds, target = dim_zero_cat(self.preds), dim_zero_cat(self.target)
         mask = target >= 0
         if len(target[mask].unique()) < 2:
-            return preds.new_full((), torch.nan)
-        return binary_auroc(preds[mask], target[mask])
+            return torch.tensor(torch.nan, device=preds.device)
+        return binary_auroc(preds[mask], target[mask]).float()
 
 
 class MatthewsCorrelation(MulticlassMatthewsCorrCoef):

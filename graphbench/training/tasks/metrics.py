@@ -130,7 +130,7 @@ class PerLabel(PerTarget):
 
     def update(self, predictions: Tensor, targets: Tensor) -> None:
         """Add probabilities and labels `[rows, T]`, NaN where unknown."""
-        super().update(predictions.float(), targets.float())
+        super().update(predictions, targets.float())
 
     def defined(self, predictions: Tensor, truth: Tensor) -> bool:
         """Tell whether a label has the values that its score needs."""
@@ -145,18 +145,39 @@ class PerLabel(PerTarget):
         return self.score(guesses, truth).to(targets)
 
 
+def ranks(values: Tensor) -> Tensor:
+    """Return numbers in [0, 1] in the same order and with the same ties as the values `[rows]`.
+
+    torchmetrics applies a sigmoid in float32 to anything else, which makes ties of large values.
+
+    Examples:
+        >>> ranks(torch.tensor([30.0, -2.0, 25.0, -2.0]))
+        tensor([1.0000, 0.0000, 0.5000, 0.0000], dtype=torch.float64)
+    """
+    distinct, order = values.unique(return_inverse=True)
+    return order.to(widest_dtype(values.device)) / max(1, len(distinct) - 1)
+
+
+def _average_precision(predictions: Tensor, labels: Tensor) -> Tensor:
+    return binary_average_precision(ranks(predictions), labels)
+
+
+def _auroc(predictions: Tensor, labels: Tensor) -> Tensor:
+    return binary_auroc(ranks(predictions), labels)
+
+
 class TaskAveragePrecision(PerLabel):
     """Average precision (AP), averaged over tasks as OGB and LRGB define it."""
 
     def __init__(self, **kwargs: Any) -> None:
-        super().__init__(binary_average_precision, **kwargs)
+        super().__init__(_average_precision, **kwargs)
 
 
 class TaskAUROC(PerLabel):
     """Area under the ROC curve, averaged over tasks."""
 
     def __init__(self, **kwargs: Any) -> None:
-        super().__init__(binary_auroc, **kwargs)
+        super().__init__(_auroc, **kwargs)
 
 
 class AllLabels(PerLabel):

@@ -134,7 +134,9 @@ class Multilabel(Task):
 
     def predict(self, output: Tensor, batch: GraphBatch) -> tuple[Tensor, Tensor]:
         """Return probabilities and labels (NaN where unknown), both `[rows, T]`."""
-        return output.float().sigmoid(), batch.y
+        # Not `sigmoid`, whose last bit depends on the position in the batch: AUROC and AP would lose ties.
+        logits = at_least_single(output)
+        return torch.stack((-logits, logits), -1).div(2).softmax(-1)[..., 1], batch.y
 
 
 class GraphMultilabel(Multilabel):

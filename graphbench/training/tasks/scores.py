@@ -129,9 +129,13 @@ class SplitScores(nn.Module):
 
     def update(self, task: Task, output: Tensor, batch: GraphBatch) -> tuple[Tensor, Tensor]:
         """Add a batch and its raw `output`; return the terms of its loss."""
-        task.score(cast(dict[str, Metric], dict(self.metrics.items())), output.detach(), batch)
+        scored = output.detach()
+        if self.split != "train":
+            # In float32 the probability of every logit above 17 is 1, and AUROC and AP would count ties.
+            scored = scored.to(widest_dtype(scored.device))
+        task.score(cast(dict[str, Metric], dict(self.metrics.items())), scored, batch)
         if len(self.alone):
-            task.compare(cast(dict[str, Metric], dict(self.alone.items())), *task.predict(output.detach(), batch))
+            task.compare(cast(dict[str, Metric], dict(self.alone.items())), *task.predict(scored, batch))
         truth = task.known_targets(batch.y) if "y" in batch else None
         if truth is not None:
             self.ranges.update(truth)

@@ -317,3 +317,26 @@ def test_states_have_the_dtypes_of_a_process_without_rows(dtype):
     for metric, other in zip(scores.modules(), without.modules(), strict=True):
         for name, state in metric.metric_state.items() if isinstance(metric, Metric) else ():
             assert isinstance(state, list) or state.dtype == getattr(other, name).dtype, name
+
+
+@pytest.mark.parametrize("name", ["graph-multilabel", "node-classification"])
+def test_saturated_logits_keep_their_order(name):
+    """In float32 the sigmoid of every logit above 17 is 1, and so is a softmax."""
+    task = task_of(name)
+    batch = GraphBatch(y=torch.tensor([[1.0], [0.0], [1.0], [0.0]] if "label" in name else [1, 0, 1, 0]))
+    logits = torch.tensor([30.0, 25.0, 20.0, 18.0])
+    scores = SplitScores(task, "val")
+    scores.update(task, logits[:, None], batch)
+    values, truth = scores.finish(), batch.y.reshape(-1).numpy()
+    assert float(values["val/AUROC"]) == pytest.approx(sk.roc_auc_score(truth, logits.numpy()))
+    if "val/AP" in values:
+        assert float(values["val/AP"]) == pytest.approx(sk.average_precision_score(truth, logits.numpy()))
+
+
+@pytest.mark.parametrize("name", ["graph-multilabel", "node-classification"])
+def test_equal_logits_tie_wherever_they_are_in_a_batch(name):
+    """Vectorised functions may round the last rows of a tensor differently."""
+    task, rows = task_of(name), 203
+    for logit in torch.randn(200, generator=torch.Generator().manual_seed(0)) * 3:
+        probabilities = task.predict(logit.repeat(rows, 1), GraphBatch(y=torch.zeros(rows, 1)))[0]
+        assert len(probabilities[:, -1].unique()) == 1
