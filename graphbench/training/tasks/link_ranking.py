@@ -29,6 +29,8 @@ from graphbench.training.tasks.metrics import GraphMean
 NEGATIVES, ROUNDS = 2, 10
 #: K of the hits of OGB's evaluators for ogbl-ddi, ogbl-collab and ogbl-ppa.
 _OGB_HITS = (20, 50, 100)
+#: Number of scores that are compared at a time, which bounds the memory for graphs of thousands of nodes.
+_MOST_SCORES = 1 << 23
 #: Increment of SplitMix64, as a signed number, and all bits except the sign.
 _GAMMA, _POSITIVE = -0x61C8864680B583EB, (1 << 63) - 1
 
@@ -94,26 +96,44 @@ def tail_ranks(
 ) -> Tensor:
     """Rank each pair's tail by `<head, tail>` among all nodes of its graph, from 1: `[num_pairs]`.
 
-    `node [num_nodes, dim]` has the vectors of nodes. `filtered` omits the head's other true tails from the ranking:
-    those in `pairs [num_pairs, 2]`, which must then be all true ones, and in `known`. `self_counts` also ranks against
-    the head itself. Nodes with equal scores share the mean of their ranks, so the order of ties does not matter.
+    `node [num_nodes, dim]` has the vectors of nodes; `pairs [num_pairs, 2]` are listed graph after graph. `filtered`
+    omits the head's other true tails from the ranking: those in `pairs`, which must then be all true ones, and in
+    `known`. `self_counts` also ranks against the head itself. Nodes with equal scores share the mean of their ranks,
+    so the order of ties does not matter.
     """
-    num_nodes, head, tail = int(batch.num_nodes), pairs[:, 0], pairs[:, 1]
-    sizes = batch.ptr.diff()[batch.batch[head]]
-    owner = torch.repeat_interleave(torch.arange(len(pairs), device=node.device), sizes)
-    offset = sizes.cumsum(0) - sizes
-    candidate = batch.ptr[batch.batch[head]][owner] + torch.arange(len(owner), device=node.device) - offset[owner]
-    score = (node[head[owner]] * node[candidate]).sum(-1)
-    positive = (node[head] * node[tail]).sum(-1)[owner]
-    counts = candidate != tail[owner]
+    num_nodes, num_graphs, sizes = int(batch.num_nodes), batch.num_graphs, batch.ptr.diff()
+    graph = batch.batch[pairs[:, 0]]
+    # Graphs are padded to blocks of nodes, and their pairs, graph after graph, to blocks of heads.
+    place = torch.arange(len(pairs), device=node.device) - torch.searchsorted(graph, graph)
+    local = torch.arange(num_nodes, device=node.device) - batch.ptr[batch.batch]
+    width = int(sizes.max()) if num_nodes else 0
+    wide = node.to(widest_dtype(node.device))
+    block = wide.new_zeros(num_graphs, width, wide.shape[1])
+    block[batch.batch, local] = wide
+    candidate = torch.arange(width, device=node.device)
     if filtered:
         true = pair_keys(pairs if known is None else torch.cat((pairs, known)), num_nodes).sort().values
-        counts &= ~_contains(true, head[owner] * num_nodes + candidate)
-    if not self_counts:
-        counts &= candidate != head[owner]
-    # Ties count half: a model with equal scores then has the mean rank, whatever the order of nodes.
-    above = (score > positive).to(node.dtype) + 0.5 * (score == positive).to(node.dtype)
-    return 1 + torch.zeros(len(pairs), device=node.device, dtype=node.dtype).index_add_(0, owner, above * counts)
+    most = int(place.max()) + 1 if len(pairs) else 0
+    step = max(1, min(most, _MOST_SCORES // max(1, num_graphs * width)))
+    ranks = node.new_ones(len(pairs))
+    for start in range(0, most, step):
+        chosen = ((place >= start) & (place < start + step)).nonzero()[:, 0]
+        head, tail = pairs[chosen].unbind(1)
+        mine, row = graph[chosen], place[chosen] - start
+        heads = wide.new_zeros(num_graphs, step, wide.shape[1])
+        heads[mine, row] = wide[head]
+        # Rounded to float32, since a product of matrices may give equal nodes another last bit.
+        score = torch.bmm(heads, block.mT)[mine, row].float()
+        counts = (candidate < sizes[mine][:, None]) & (candidate != local[tail][:, None])
+        if filtered:
+            counts &= ~_contains(true, (head * num_nodes + batch.ptr[mine])[:, None] + candidate)
+        if not self_counts:
+            counts &= candidate != local[head][:, None]
+        positive = score.gather(1, local[tail][:, None])
+        # Ties count half: a model with equal scores then has the mean rank, whatever the order of nodes.
+        higher = ((score > positive) & counts).sum(1) + 0.5 * ((score == positive) & counts).sum(1)
+        ranks[chosen] += higher.to(ranks.dtype)
+    return ranks
 
 
 def ranks_beside(true: Tensor, owner: Tensor, wrong: Tensor, wrong_owner: Tensor) -> Tensor:

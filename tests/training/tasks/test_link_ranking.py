@@ -9,7 +9,7 @@ import torch
 from graphbench.contracts import BenchmarkSpec, Column, Features, GraphTable, Representation
 from graphbench.errors import BadInput
 from graphbench.nn.heads import HeadConfig
-from graphbench.training.tasks import build_task
+from graphbench.training.tasks import build_task, link_ranking
 from graphbench.training.tasks.link_ranking import NEGATIVES, both_directions, sample_negatives, tail_ranks
 
 SPEC = BenchmarkSpec(
@@ -50,9 +50,11 @@ def loop_ranks(node, pairs, batch, filtered, self_counts):
     return torch.tensor(ranks, dtype=node.dtype)
 
 
+@pytest.mark.parametrize("most_scores", [1, 60, link_ranking._MOST_SCORES])
 @pytest.mark.parametrize("ties", [False, True])
 @pytest.mark.parametrize(("filtered", "self_counts"), [(False, True), (True, True), (True, False)])
-def test_ranks_agree_with_a_loop(batch, ties, filtered, self_counts):
+def test_ranks_agree_with_a_loop(batch, ties, filtered, self_counts, most_scores, monkeypatch):
+    monkeypatch.setattr(link_ranking, "_MOST_SCORES", most_scores)
     node = torch.randn(batch.num_nodes, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     if ties:
         node = node.sign()
@@ -60,6 +62,18 @@ def test_ranks_agree_with_a_loop(batch, ties, filtered, self_counts):
     assert len(pairs) == 2 * sum(map(len, PAIRS))
     expected = loop_ranks(node, pairs, batch, filtered, self_counts)
     assert torch.equal(tail_ranks(node, pairs, batch, filtered, self_counts), expected)
+
+
+def test_equal_nodes_share_the_mean_rank_in_a_graph_of_any_size():
+    """A product of matrices may round its last columns differently."""
+    for size in (17, 203):
+        graph = {"num_nodes": size, "edge_index": torch.zeros(2, 0, dtype=torch.int64)}
+        graph["contact_index"] = torch.tensor([[0, 1], [size - 2, size - 1]])
+        batch = GraphTable.from_graphs([graph], {"contact_index": Column("contact", index_of="node")}).batch([0])
+        pairs = both_directions(batch.contact_index)
+        node = torch.randn(5, generator=torch.Generator().manual_seed(size)).repeat(size, 1)
+        for kind in (torch.float32, torch.float64):
+            assert tail_ranks(node.to(kind), pairs, batch, filtered=False).tolist() == [(size + 1) / 2] * 4
 
 
 def test_metrics_are_means_over_graphs_with_pairs(batch):
