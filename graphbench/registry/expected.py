@@ -251,7 +251,7 @@ class Comparison:
             return f"not comparable: {'; '.join(self.obstacles)}"
         if not math.isfinite(self.obtained):
             return "not reached: the score is not finite"
-        gap = f"{abs(self.better):.4f} {'better' if self.better >= 0 else 'worse'}"
+        gap = f"{self._show(abs(self.better))} {'better' if self.better >= 0 else 'worse'}"
         if self.deviations is None:
             return f"{gap}; no standard deviation is known"
         # the tolerance keeps a score that is on a bound from exceeding it by rounding
@@ -263,7 +263,18 @@ class Comparison:
     @property
     def expected(self) -> str:
         """Format the expected score with its standard deviation."""
-        return f"{self.value:.4f}" + (f" ± {self.sd:.4f}" if self.sd is not None else "")
+        return self._show(self.value) + (f" ± {self._show(self.sd)}" if self.sd is not None else "")
+
+    def _show(self, number: float) -> str:
+        """Format a number with as many decimals as all numbers of this comparison have.
+
+        There are four, more for a small score or standard deviation, and fewer beyond the seven digits of float32.
+        """
+        value, sd = (
+            math.floor(math.log10(abs(one))) if one and math.isfinite(one) else 0 for one in (self.value, self.sd)
+        )
+        decimals = min(max(4, 2 - value), max(0, 6 - value))
+        return f"{number:.{max(decimals, -sd)}f}"
 
     def as_dict(self) -> dict[str, Any]:
         """Return the fields and the verdict, for `results.json`."""
@@ -271,7 +282,7 @@ class Comparison:
 
     def __str__(self) -> str:
         source = f" ({self.source})" if self.source else ""
-        return f"{self.metric} {self.obtained:.4f}, expected {self.expected}{source}: {self.verdict}."
+        return f"{self.metric} {self._show(self.obtained)}, expected {self.expected}{source}: {self.verdict}."
 
 
 def compare(expected: Expected, obtained: Obtained) -> Comparison | None:
