@@ -14,7 +14,7 @@ from torch import Tensor
 from graphbench.contracts import GraphBatch, GraphTable, InputPart
 from graphbench.data.encode import encoded_here
 from graphbench.diagnostics.figures.attributions import attribution_figure
-from graphbench.diagnostics.figures.graphs import GraphDrawing, MoleculeDrawing, PlainDrawing, undirected_pairs
+from graphbench.diagnostics.figures.graphs import GraphDrawing, MoleculeDrawing, PlainDrawing
 from graphbench.errors import BadInput, UnknownName
 from graphbench.inference import Predictor, TrainingFacts
 from graphbench.inference.attributions.attribution import Attribution, Method, attribute
@@ -178,7 +178,8 @@ def tables_of(row: ChosenRow, attribution: Attribution, drawing: GraphDrawing) -
     )
     if attribution.errors is not None:
         nodes["standard_error"] = attribution.errors.numpy()
-    pairs = undirected_pairs(row.table.columns["edge_index"].long().t())
+    # With loops, which no drawing shows.
+    pairs = row.table.columns["edge_index"].long().t().sort(0).values.unique(dim=1)
     scores: Any = line_scores(row.table, pairs, edges).numpy() if edges is not None else float("nan")
     lines = pd.DataFrame(
         {"row": row.number, "source": pairs[0].numpy(), "target": pairs[1].numpy(), "attribution": scores}
