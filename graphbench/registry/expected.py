@@ -214,7 +214,7 @@ class Obtained:
         epochs: finished epochs; None if not recorded.
         steps: optimizer steps; None if not recorded.
         data: origin of its graphs.
-        higher_is_better: whether a larger value of the benchmark's metric is better.
+        higher_is_better: whether a larger value of the expected metric is better.
         ended_by_rate: whether the schedule stopped training, which is then complete after any number of epochs.
     """
 
