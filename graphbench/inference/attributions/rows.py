@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
+import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
@@ -143,16 +144,17 @@ def line_scores(table: GraphTable, pairs: Tensor, edges: Tensor) -> Tensor:
     """Sum attributions of edges `[num_edges]` over lines with the ends `[2, pairs]`: both directions of each.
 
     Examples:
-        >>> import torch
         >>> graph = {"num_nodes": 3, "edge_index": torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])}
         >>> line_scores(GraphTable.from_graphs([graph]), torch.tensor([[1, 0], [2, 1]]), torch.arange(4.0))
         tensor([5., 1.])
     """
     nodes = int(table.num_nodes[0])
     ends = table.columns["edge_index"].long().t().sort(0).values
-    of_pair = edges.new_zeros(nodes * nodes).index_add(0, ends[0] * nodes + ends[1], edges)
+    # A number for each line: a matrix of all pairs would need terabytes for a graph of a million nodes.
+    lines, line = (ends[0] * nodes + ends[1]).unique(return_inverse=True)
+    of_line = edges.new_zeros(len(lines)).index_add(0, line, edges)
     ordered = pairs.sort(0).values
-    return of_pair[ordered[0] * nodes + ordered[1]]
+    return of_line[torch.searchsorted(lines, ordered[0] * nodes + ordered[1])]
 
 
 def drawing_of(row: ChosenRow) -> GraphDrawing:

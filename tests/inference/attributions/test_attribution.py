@@ -10,13 +10,13 @@ from scipy.stats import spearmanr
 from torch import nn
 
 from graphbench import registry
-from graphbench.contracts import Architecture, Representation
+from graphbench.contracts import Architecture, GraphTable, Representation
 from graphbench.diagnostics.figures.graphs import PlainDrawing
 from graphbench.errors import BadInput
 from graphbench.inference.attributions import attribute
 from graphbench.inference.attributions.attribution import Method
 from graphbench.inference.attributions.question import explained
-from graphbench.inference.attributions.rows import ChosenRow, tables_of
+from graphbench.inference.attributions.rows import ChosenRow, line_scores, tables_of
 from graphbench.nn.heads import HeadConfig
 from graphbench.testing import tiny_spec, tiny_table
 from graphbench.training.module import BenchmarkModule
@@ -190,6 +190,12 @@ def test_the_tables_of_a_row_have_all_its_attributions_those_of_loops_included()
     }
     total = nodes["attribution"].sum() + edges["attribution"].sum()
     assert total == pytest.approx(found.prediction - found.at_reference, abs=1e-5)
+
+
+def test_lines_of_a_large_graph_need_no_matrix():
+    edge_index = torch.tensor([[0, 10**6 - 1, 7], [10**6 - 1, 0, 7]])
+    table = GraphTable.from_graphs([{"num_nodes": 10**6, "edge_index": edge_index}])
+    assert line_scores(table, torch.tensor([[7, 10**6 - 1], [7, 0]]), torch.tensor([1.0, 2.0, 4.0])).tolist() == [4, 3]
 
 
 class Blind(Architecture):
