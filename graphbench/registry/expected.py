@@ -50,6 +50,9 @@ class Variant:
     parameters: int | None = None
     source: str | None = None
 
+    def __post_init__(self) -> None:
+        _check_deviation(self.sd)
+
 
 @dataclass(frozen=True)
 class ReleasedWeights:
@@ -116,8 +119,7 @@ class Expected:
     def __post_init__(self) -> None:
         if self.metric is not None and self.metric.partition("/")[0] not in ("val", "test"):
             raise BadInput(f"expected.metric {self.metric}: must begin with val/ or test/, such as test/MAE.")
-        if self.sd is not None and not self.sd > 0:
-            raise BadInput(f"expected.sd {self.sd}: must be positive; omit it if none is known.")
+        _check_deviation(self.sd)
 
     @classmethod
     def parse(cls, content: Any, where: str) -> Expected:
@@ -168,6 +170,11 @@ class Expected:
         variant = dataclasses.asdict(self.variants.get(self.variant, Variant()))
         variant["source"] = variant["source"] or self.source
         return dataclasses.replace(self, **variant, variant=None, variants={}, weights=None)
+
+
+def _check_deviation(sd: float | None) -> None:
+    if sd is not None and not sd > 0:
+        raise BadInput(f"expected.sd {sd}: must be positive; omit it if none is known.")
 
 
 def check_keys(content: Any, keys: Sequence[str], where: str, example: str = "") -> Mapping[str, Any]:

@@ -138,6 +138,7 @@ def test_the_sentence_has_both_scores_and_the_source():
         ({"data": "guessed"}, "expected.data must be one of published, generated, local, redrawn, but got 'guessed'"),
         ({"metric": "MAE"}, "must begin with val/ or test/"),
         ({"sd": 0.0}, "expected.sd 0.0: must be positive"),
+        ({"variants": {"x": {"value": 0.1, "sd": 0.0}}}, "expected.sd 0.0: must be positive"),
         ("0.07", "expected must be a mapping such as 'metric: test/MAE', not '0.07'"),
     ],
 )
