@@ -144,10 +144,12 @@ class ChangedOptions(pl.Callback):
         """Set the options of a schedule that keeps its counts, and replace its base."""
         scheduler.factor, scheduler.patience = module.schedule.factor, module.schedule.patience
         scheduler.min_lrs = [module.schedule.min_lr] * len(optimizer.param_groups)
-        ratio = next((one.now / one.before for one in self._changed if one.option == _RATES[0]), 1.0)
-        for group in optimizer.param_groups:
-            if "/" not in str(group.get("name", "")):  # those of model.learning_rates have their own base
-                group["lr"] *= ratio
+        change = next((one for one in self._changed if one.option == _RATES[0]), None)
+        for group, base in zip(optimizer.param_groups, module._rates, strict=True):
+            if change is None or "/" in str(group.get("name", "")):  # those of model.learning_rates have their own base
+                continue
+            # A rate of 0 has never fallen, so there is no reduction to keep.
+            group["lr"] = group["lr"] * change.now / change.before if change.before else base
 
     def _options(self, prefix: str) -> list[Difference]:
         return [one for one in self._changed if one.option.startswith(prefix)]

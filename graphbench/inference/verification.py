@@ -24,6 +24,7 @@ from graphbench.contracts.table import GRAPH, NODE
 from graphbench.errors import BadInput, CorruptData, GraphbenchError
 from graphbench.inference.loading import build_of
 from graphbench.runs import RunFolder
+from graphbench.runs.tables import show_number
 from graphbench.runs.trust import Policy
 from graphbench.training.baselines import scores_of_predictions
 from graphbench.training.module import BenchmarkModule
@@ -129,7 +130,7 @@ def _predictions(
         for metric, value in scores.items()
         if not _is_equal(computed.get(metric), value)
     ]
-    given = ", ".join(f"{metric} {computed[metric]:.4f}" for metric in scores if metric in computed)
+    given = ", ".join(f"{metric} {show_number(computed[metric])}" for metric in scores if metric in computed)
     return Check(name, "; ".join(wrong) or f"{len(predictions):,} rows give {given}", not wrong)
 
 

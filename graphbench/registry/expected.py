@@ -50,6 +50,9 @@ class Variant:
     parameters: int | None = None
     source: str | None = None
 
+    def __post_init__(self) -> None:
+        _check_deviation(self.sd)
+
 
 @dataclass(frozen=True)
 class ReleasedWeights:
@@ -116,8 +119,7 @@ class Expected:
     def __post_init__(self) -> None:
         if self.metric is not None and self.metric.partition("/")[0] not in ("val", "test"):
             raise BadInput(f"expected.metric {self.metric}: must begin with val/ or test/, such as test/MAE.")
-        if self.sd is not None and not self.sd > 0:
-            raise BadInput(f"expected.sd {self.sd}: must be positive; omit it if none is known.")
+        _check_deviation(self.sd)
 
     @classmethod
     def parse(cls, content: Any, where: str) -> Expected:
@@ -170,6 +172,11 @@ class Expected:
         return dataclasses.replace(self, **variant, variant=None, variants={}, weights=None)
 
 
+def _check_deviation(sd: float | None) -> None:
+    if sd is not None and not sd > 0:
+        raise BadInput(f"expected.sd {sd}: must be positive; omit it if none is known.")
+
+
 def check_keys(content: Any, keys: Sequence[str], where: str, example: str = "") -> Mapping[str, Any]:
     """Return `content`; raise `BadInput` if it is not a mapping or has an unknown key."""
     if not isinstance(content, Mapping):
@@ -214,7 +221,7 @@ class Obtained:
         epochs: finished epochs; None if not recorded.
         steps: optimizer steps; None if not recorded.
         data: origin of its graphs.
-        higher_is_better: whether a larger value of the benchmark's metric is better.
+        higher_is_better: whether a larger value of the expected metric is better.
         ended_by_rate: whether the schedule stopped training, which is then complete after any number of epochs.
     """
 
@@ -251,7 +258,7 @@ class Comparison:
             return f"not comparable: {'; '.join(self.obstacles)}"
         if not math.isfinite(self.obtained):
             return "not reached: the score is not finite"
-        gap = f"{abs(self.better):.4f} {'better' if self.better >= 0 else 'worse'}"
+        gap = f"{self._show(abs(self.better))} {'better' if self.better >= 0 else 'worse'}"
         if self.deviations is None:
             return f"{gap}; no standard deviation is known"
         # the tolerance keeps a score that is on a bound from exceeding it by rounding
@@ -263,7 +270,18 @@ class Comparison:
     @property
     def expected(self) -> str:
         """Format the expected score with its standard deviation."""
-        return f"{self.value:.4f}" + (f" ± {self.sd:.4f}" if self.sd is not None else "")
+        return self._show(self.value) + (f" ± {self._show(self.sd)}" if self.sd is not None else "")
+
+    def _show(self, number: float) -> str:
+        """Format a number with as many decimals as all numbers of this comparison have.
+
+        There are four, more for a small score or standard deviation, and fewer beyond the seven digits of float32.
+        """
+        value, sd = (
+            math.floor(math.log10(abs(one))) if one and math.isfinite(one) else 0 for one in (self.value, self.sd)
+        )
+        decimals = min(max(4, 2 - value), max(0, 6 - value))
+        return f"{number:.{max(decimals, -sd)}f}"
 
     def as_dict(self) -> dict[str, Any]:
         """Return the fields and the verdict, for `results.json`."""
@@ -271,7 +289,7 @@ class Comparison:
 
     def __str__(self) -> str:
         source = f" ({self.source})" if self.source else ""
-        return f"{self.metric} {self.obtained:.4f}, expected {self.expected}{source}: {self.verdict}."
+        return f"{self.metric} {self._show(self.obtained)}, expected {self.expected}{source}: {self.verdict}."
 
 
 def compare(expected: Expected, obtained: Obtained) -> Comparison | None:

@@ -100,6 +100,8 @@ def _compare(name: str, before: Any, now: Any) -> Iterator[Difference]:
     one, other = _class_of(before), _class_of(now)
     if one is not None and one == other:
         yield from _compare(name, dict(before.get("init_args") or {}), dict(now.get("init_args") or {}))
+        # Options that a constructor accepts without declaring them.
+        yield from _compare(f"{name}.dict_kwargs", *(dict(each.get("dict_kwargs") or {}) for each in (before, now)))
     elif one is None and other is None and isinstance(before, Mapping) and isinstance(now, Mapping):
         for key in dict.fromkeys((*before, *now)):
             if key in before and key in now:

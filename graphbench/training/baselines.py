@@ -41,6 +41,24 @@ def baselines_of(module: BenchmarkModule, data: Benchmark, splits: Sequence[str]
     return scores
 
 
+def is_higher_better(module: BenchmarkModule, name: str) -> bool:
+    """Tell whether larger values of a logged score ("test/R2") are better; like the benchmark's metric if unknown.
+
+    Examples:
+        >>> from graphbench.contracts import Architecture
+        >>> from graphbench.testing import tiny_spec
+        >>> module = BenchmarkModule(tiny_spec(), lambda spec: Architecture(spec, 8), metrics=["R2"])
+        >>> [is_higher_better(module, f"test/{name}") for name in ("MAE", "MAE/logS", "R2", "loss", "mine")]
+        [False, False, True, False, False]
+    """
+    metric = name.partition("/")[2].partition("/")[0]
+    if metric == "loss":
+        return False
+    scored = (module.task.target_metrics() | module.task.all_metrics()).get(metric)
+    direction = None if metric == module.spec.metric else getattr(scored, "higher_is_better", None)
+    return module.spec.higher_is_better if direction is None else bool(direction)
+
+
 def scores_of_predictions(
     task: Task, predictions: Tensor, targets: Tensor, device: torch.device | None = None
 ) -> tuple[dict[str, float], dict[str, str]]:

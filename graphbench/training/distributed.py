@@ -89,7 +89,7 @@ def broadcast_buffers(module: nn.Module) -> None:
     if not _has_group() or distributed.get_world_size() == 1:
         return
     for buffer in module.buffers():
-        # A collective needs contiguous memory, which an expanded buffer does not have.
+        # A collective needs contiguous memory, which a transposed buffer does not have.
         whole = buffer.detach().contiguous()
         distributed.broadcast(whole, src=0)
         buffer.detach().copy_(whole)

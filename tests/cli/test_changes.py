@@ -96,6 +96,7 @@ def cosine(t, total):
         (COSINE, PLATEAU, lambda t: 1e-3),
         slow(PLATEAU, COSINE, lambda t: 1e-3 * cosine(t, 24)),
         slow(PLATEAU, ("--model.optimizer.lr", "0.002"), lambda t: 0.002),
+        slow((*PLATEAU, "--model.optimizer.lr", "0"), ("--model.optimizer.lr", "0.002"), lambda t: 0.002),
         slow(PLATEAU, ("--model.schedule.watch", "metric"), lambda t: 1e-3),
         (
             COSINE,

@@ -44,6 +44,28 @@ def test_more_is_better_where_the_benchmark_says_so():
     assert found.verdict == "beyond two standard deviations (0.0130 worse)"
 
 
+@pytest.mark.parametrize(
+    ("expected", "obtained", "text"),
+    [
+        ((0.70, 0.0001), 0.7004, "0.7004, expected 0.7000 ± 0.0001: beyond two standard deviations (0.0004 worse)"),
+        ((1.2e-5, 2e-6), 1.35e-5, "0.0000135, expected 0.0000120 ± 0.0000020: within one standard deviation "
+         "(0.0000015 worse)"),
+        ((0.7, 2e-6), 0.700003, "0.700003, expected 0.700000 ± 0.000002: within two standard deviations "
+         "(0.000003 worse)"),
+        ((12345.678, None), 12347.0, "12347.00, expected 12345.68: 1.32 worse; no standard deviation is known"),
+        ((1e9, 2e7), 9.9e8, "990000000, expected 1000000000 ± 20000000: within one standard deviation "
+         "(10000000 better)"),
+        ((-300.25, 0.5), -300.5, "-300.5000, expected -300.2500 ± 0.5000: within one standard deviation "
+         "(0.2500 better)"),
+        ((0.0, None), 0.5, "0.5000, expected 0.0000: 0.5000 worse; no standard deviation is known"),
+        ((math.inf, None), 0.5, "0.5000, expected inf: inf better; no standard deviation is known"),
+    ],
+)  # fmt: skip
+def test_all_numbers_have_the_digits_that_tell_them_apart(expected, obtained, text):
+    found = compare(Expected("test/MAE", *expected), dataclasses.replace(FULL, scores={"test/MAE": obtained}))
+    assert str(found) == f"test/MAE {text}."
+
+
 def test_without_a_deviation_the_difference_alone_is_said():
     assert reached(0.08, dataclasses.replace(ZINC_MAE, sd=None)).verdict == (
         "0.0100 worse; no standard deviation is known"
@@ -116,6 +138,7 @@ def test_the_sentence_has_both_scores_and_the_source():
         ({"data": "guessed"}, "expected.data must be one of published, generated, local, redrawn, but got 'guessed'"),
         ({"metric": "MAE"}, "must begin with val/ or test/"),
         ({"sd": 0.0}, "expected.sd 0.0: must be positive"),
+        ({"variants": {"x": {"value": 0.1, "sd": 0.0}}}, "expected.sd 0.0: must be positive"),
         ("0.07", "expected must be a mapping such as 'metric: test/MAE', not '0.07'"),
     ],
 )

@@ -65,6 +65,10 @@ def test_the_same_by_meaning(now):
         ),
         (changed("model", "compile", to=True), Difference("model.compile", False, True)),
         (changed("model", "compile", to=0), Difference("model.compile", False, 0)),
+        (
+            changed("model", "architecture", to=BEFORE["model"]["architecture"] | {"dict_kwargs": {"depth": 3}}),
+            Difference("model.architecture.dict_kwargs.depth", NOTHING, 3),
+        ),
         (changed("model", "lr_scales", "head", to=3.0), Difference("model.lr_scales.head", 2.0, 3.0)),
         (changed("model", "lr_scales", to={"head": 2.0, "a": 1.0}), Difference("model.lr_scales.a", NOTHING, 1.0)),
         (
@@ -78,6 +82,15 @@ def test_the_same_by_meaning(now):
 )
 def test_each_difference_is_named(now, found):
     assert differing(BEFORE, now) == [found]
+
+
+def test_options_without_a_declaration_count_in_every_place():
+    """`dict_kwargs` is next to `init_args`, of one class and of those in a list."""
+    options = [{"class_path": "x.Own", "dict_kwargs": {"depth": depth, "same": [1, 2]}} for depth in (2, 3)]
+    for place, inside in (("model.optimizer", "model.optimizer"), ("trainer.callbacks", "trainer.callbacks.Own")):
+        top, name = place.split(".")
+        two = [{top: {name: [one] if name == "callbacks" else one}} for one in options]
+        assert differing(*two) == [Difference(f"{inside}.dict_kwargs.depth", 2, 3)]
 
 
 def test_another_class_is_one_difference():

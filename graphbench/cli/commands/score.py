@@ -40,7 +40,7 @@ from graphbench.inference.predictor import Predictor
 from graphbench.registry.expected import Comparison, Expected, Obtained, compare, kind_of_data
 from graphbench.runs import RunFolder
 from graphbench.runs.tables import show_number
-from graphbench.training.baselines import baselines_of
+from graphbench.training.baselines import baselines_of, is_higher_better
 from graphbench.training.targets import log_bounds
 
 log = logging.getLogger(__name__)
@@ -191,7 +191,7 @@ def _compare_with_expected(
         epochs=stored.get("epochs"),
         steps=stored.get("steps"),
         data=kind_of_data(cli.model.spec),
-        higher_is_better=cli.model.spec.higher_is_better,
+        higher_is_better=is_higher_better(cli.model, expected.chosen.metric or ""),
         ended_by_rate=bool(stored.get("ended_by_rate")),
     )
     expected = replace(expected, altered=[*expected.altered, *map(str, altered_options(request))])

@@ -14,6 +14,7 @@ from graphbench.errors import GraphbenchError
 from graphbench.experiments import CommandFailed, TrainedElsewhere, Training, graphbench, results, train
 from graphbench.experiments.commands import run_in_parallel, visible_gpus
 from graphbench.experiments.launchers.units import Note, read_notes, record_of
+from graphbench.runs.tables import show_number
 
 log = logging.getLogger(__name__)
 
@@ -87,7 +88,7 @@ def _run(training: Training, number: str, output: Path, environment: Mapping[str
     if failure is None:
         stored = results(folder)
         name = f"test/{stored['metric']}"
-        log.info("%s %s: %s %.4f", number, folder.name, name, stored["test"][name])
+        log.info("%s %s: %s %s", number, folder.name, name, show_number(stored["test"][name]))
     return failure
 
 

@@ -13,6 +13,7 @@ import json
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -162,8 +163,9 @@ def _range(place: str, entry: Mapping[str, Any]) -> Range:
         raise BadInput(f"{place}: low is {low}; with log it must be above 0.")
     if log and step is not None:
         raise BadInput(f"{place}: log and step exclude each other; set one of them.")
-    if step is not None and not 0 < step <= high - low:
-        raise BadInput(f"{place}: step is {step}; it must be above 0 and at most high - low, {high - low}.")
+    width = Decimal(str(high)) - Decimal(str(low))  # as written: the float 0.3 - 0.1 is below 0.2
+    if step is not None and not 0 < Decimal(str(step)) <= width:
+        raise BadInput(f"{place}: step is {step}; it must be above 0 and at most high - low, {width}.")
     return Range(low, high, log, step)
 
 

@@ -177,16 +177,22 @@ class Study:
         for left in self._running():
             if not self._worker.is_alive(left.user_attrs.get("worker", "")):  # "": killed before it was recorded
                 log.info("Trial %d was left by its process: resuming it.", left.number)
+                self._use_sampler(left.number)  # it may have been left before its options were chosen
                 # Optuna has no public way to continue a running trial.
                 return self._begin(optuna.trial.Trial(self._study, left._trial_id))
         count = len(self.trials())
         if count >= total:
             return None
-        # a sampler per trial, so that options do not depend on interruptions
-        self._study.sampler = optuna.samplers.TPESampler(
-            seed=(self._seed * 1_000_003 + count) % 2**32, n_startup_trials=_RANDOM_TRIALS
-        )
+        self._use_sampler(count)
         return self._begin(self._study.ask())
+
+    def _use_sampler(self, number: int) -> None:
+        """Draw the options of trial `number` from its own sampler, so that they do not depend on interruptions."""
+        import optuna
+
+        self._study.sampler = optuna.samplers.TPESampler(
+            seed=(self._seed * 1_000_003 + number) % 2**32, n_startup_trials=_RANDOM_TRIALS
+        )
 
     def _running(self) -> list[FrozenTrial]:
         """Return the trials that have started and not finished."""

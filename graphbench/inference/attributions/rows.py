@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
+import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
 from graphbench.contracts import GraphBatch, GraphTable, InputPart
 from graphbench.data.encode import encoded_here
 from graphbench.diagnostics.figures.attributions import attribution_figure
-from graphbench.diagnostics.figures.graphs import GraphDrawing, MoleculeDrawing, PlainDrawing, undirected_pairs
+from graphbench.diagnostics.figures.graphs import GraphDrawing, MoleculeDrawing, PlainDrawing
 from graphbench.errors import BadInput, UnknownName
 from graphbench.inference import Predictor, TrainingFacts
 from graphbench.inference.attributions.attribution import Attribution, Method, attribute
@@ -143,16 +144,17 @@ def line_scores(table: GraphTable, pairs: Tensor, edges: Tensor) -> Tensor:
     """Sum attributions of edges `[num_edges]` over lines with the ends `[2, pairs]`: both directions of each.
 
     Examples:
-        >>> import torch
         >>> graph = {"num_nodes": 3, "edge_index": torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])}
         >>> line_scores(GraphTable.from_graphs([graph]), torch.tensor([[1, 0], [2, 1]]), torch.arange(4.0))
         tensor([5., 1.])
     """
     nodes = int(table.num_nodes[0])
     ends = table.columns["edge_index"].long().t().sort(0).values
-    of_pair = edges.new_zeros(nodes * nodes).index_add(0, ends[0] * nodes + ends[1], edges)
+    # A number for each line: a matrix of all pairs would need terabytes for a graph of a million nodes.
+    lines, line = (ends[0] * nodes + ends[1]).unique(return_inverse=True)
+    of_line = edges.new_zeros(len(lines)).index_add(0, line, edges)
     ordered = pairs.sort(0).values
-    return of_pair[ordered[0] * nodes + ordered[1]]
+    return of_line[torch.searchsorted(lines, ordered[0] * nodes + ordered[1])]
 
 
 def drawing_of(row: ChosenRow) -> GraphDrawing:
@@ -178,7 +180,8 @@ def tables_of(row: ChosenRow, attribution: Attribution, drawing: GraphDrawing) -
     )
     if attribution.errors is not None:
         nodes["standard_error"] = attribution.errors.numpy()
-    pairs = undirected_pairs(row.table.columns["edge_index"].long().t())
+    # With loops, which no drawing shows.
+    pairs = row.table.columns["edge_index"].long().t().sort(0).values.unique(dim=1)
     scores: Any = line_scores(row.table, pairs, edges).numpy() if edges is not None else float("nan")
     lines = pd.DataFrame(
         {"row": row.number, "source": pairs[0].numpy(), "target": pairs[1].numpy(), "attribution": scores}

@@ -15,7 +15,7 @@ from graphbench.data.files.cells import markdown_text
 from graphbench.data.files.foreign import load_json
 from graphbench.errors import BadInput, CorruptData, listed
 from graphbench.runs import RunFolder
-from graphbench.runs.tables import SCORED
+from graphbench.runs.tables import SCORED, show_number
 from graphbench.training.module import BenchmarkModule
 
 
@@ -91,8 +91,8 @@ def _scores(
     return columns, cells if keys else {}
 
 
-def _cell(value: object) -> str:
-    return f"{value:.4f}" if _is_number(value) else "-"
+def _cell(value: Any) -> str:
+    return show_number(value) if _is_number(value) else "-"
 
 
 def _is_number(value: object) -> bool:

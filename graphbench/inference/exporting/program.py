@@ -25,6 +25,7 @@ from graphbench.contracts.table import GRAPH, GRAPH_DENSE
 from graphbench.errors import BadInput
 from graphbench.training.module import BenchmarkModule
 from graphbench.training.quiet import silenced
+from graphbench.training.tasks.regression import Regression
 
 log = logging.getLogger(__name__)
 
@@ -40,8 +41,9 @@ _EXAMPLE = (3, 4)
 #: Loggers of PyTorch's compiler and of its exporter to ONNX: on failure they log whole graphs, and the error says what
 #: is wrong.
 LOGGERS = ("torch.fx.experimental.symbolic_shapes", "torch._export", "torch.onnx", "onnxscript", "onnx_ir")
-#: Largest difference from the model itself, relative to the largest answer.
-_TOLERANCE = 1e-4
+#: Largest difference from the model itself in deviations of the targets, or between probabilities: float32 alone may
+#: differ by 1.2e-4 deviations if the mean is a thousand of them.
+_TOLERANCE = 2e-4
 
 
 @dataclass(frozen=True)
@@ -196,12 +198,19 @@ def check_answers(
                     f"{name} cannot be exported by {exporter}: the program fails on graphs of {list(sizes)} nodes, "
                     f"which the model accepts: {reason_of(error)}"
                 ) from error
-        scale = max(1.0, float(expected.abs().max()))
-        if output.shape != expected.shape or not bool(((output - expected).abs() <= _TOLERANCE * scale).all()):
+        if output.shape != expected.shape or not _are_equal(module, output, expected):
             raise BadInput(
                 f"{name} cannot be exported by {exporter}: on graphs of {list(sizes)} nodes the program's answers "
                 "differ from the model's."
             )
+
+
+def _are_equal(module: BenchmarkModule, output: Tensor, expected: Tensor) -> bool:
+    """Compare answers; those of a regression in its scaled units, since targets may be tiny or far from 0."""
+    task = module.task
+    if isinstance(task, Regression):
+        output, expected = ((task.transform(answers) - task.offset) / task.scale for answers in (output, expected))
+    return bool(((output - expected).abs() <= _TOLERANCE * max(1.0, float(expected.abs().max()))).all())
 
 
 def reason_of(error: BaseException) -> str:

@@ -146,7 +146,7 @@ def test_the_card_states_data_scores_licence_and_parameters(finished_run, export
     (metric,) = head["model-index"][0]["results"][0]["metrics"]
     assert metric == {"type": "MAE", "name": "MAE (validation)", "value": results["val"]["val/MAE"]}
     assert f"{results['parameters']:,} trainable parameters" in card
-    assert f"| GPS | {results['val']['val/MAE']:.4f} |" in card.replace(" | ", " | ")
+    assert f"| GPS | {show_number(results['val']['val/MAE'])} |" in card.replace(" | ", " | ")
     splits = json.loads((finished_run / "data.json").read_text())["splits"]
     assert f"| graphs, train | {splits['train']['graphs']} |" in card
     assert "| targets | length |" in card
@@ -233,6 +233,14 @@ def test_the_card_says_how_to_ask_a_model_of_any_kind():
         (benchmarks.ShapeNetPart(), "graphbench predict --run FOLDER --input FILE_OR_FOLDER"),
     ):
         assert said in card._example(data)
+
+
+def test_the_card_shows_small_and_large_scores():
+    scores = {"val": {"val/MAE": 1.2e-5, "val/RMSE": None}, "baselines": {"mean": {"val": {"val/MAE": 31456.0}}}}
+    columns, rows = card._scores("GPS", benchmarks.NCI().spec, scores)
+    assert (columns, rows) == (
+        ["validation MAE", "validation RMSE"], {"GPS": ["1.200e-05", "-"], "mean": ["3.146e+04", "-"]}
+    )  # fmt: skip
 
 
 PUSHED = ["CCO", "c1ccccc1O", "not a molecule"]

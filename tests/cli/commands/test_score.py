@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from functools import partial
 
@@ -193,6 +194,9 @@ def test_scores_stand_beside_what_the_configuration_expects(finished_run, capsys
     row = next(line for line in out.splitlines() if line.startswith("│ expected"))
     assert [cell.strip() for cell in row.split("│")[2:-1]] == ["-", "-", "9.5000 ± 1.5000", "-", "-"]
     assert "Compared with what the configuration expects" in (finished_run / "report.html").read_text()
+    other = ["--model.metrics", "[R2]", "--expected.metric", "test/R2", "--expected.value", "-99"]
+    assert main(["test", "--run", str(finished_run), *other]) == 0
+    assert re.search(r"test/R2 \S+, expected -99\.0000: \S+ better; no standard deviation", capsys.readouterr().out)
     options = [*expected, "--expected.epochs", "200", "--expected.data", "published"]
     assert main(["test", "--run", str(finished_run), *options]) == 0
     assert "not comparable: 3 of 200 epochs; local data where published ones are expected." in capsys.readouterr().out

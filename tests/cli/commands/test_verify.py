@@ -18,6 +18,7 @@ from graphbench.cli.commands import verify
 from graphbench.experiments.records import read_records
 from graphbench.experiments.reproduce.page import Page
 from graphbench.registry.configurations import Configuration
+from graphbench.runs.tables import show_number
 
 SETTINGS = """# Small graphs for any model.
 seed_everything: 0
@@ -98,7 +99,7 @@ def test_the_score_is_that_of_sklearn_on_the_rows(run, capsys):
     assert main(["verify", str(run)]) == 0
     frame = pd.read_csv(run / "predictions-test.csv")
     expected = recall_score(frame["target_class"], frame["prediction_class"], average="macro")
-    assert f"class_accuracy {expected:.4f}" in capsys.readouterr().out
+    assert f"class_accuracy {show_number(expected)}" in capsys.readouterr().out
 
 
 def test_altered_scores_and_targets_are_found(run, capsys):

@@ -35,11 +35,17 @@ def test_ranges_and_values_are_read(tmp_path):
 
 def test_optuna_samples_what_the_space_says(tmp_path):
     optuna = pytest.importorskip("optuna")
-    space = read_space(written(tmp_path, "a: {low: 2, high: 10, step: 4}\nb: {low: 0.5, high: 1.0, step: 0.25}\n"))
+    ranges = (
+        "a: {low: 2, high: 10, step: 4}",
+        "b: {low: 0.5, high: 1.0, step: 0.25}",
+        "c: {low: 0.1, high: 0.3, step: 0.2}",
+    )
+    space = read_space(written(tmp_path, "\n".join(ranges)))
     study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
     found = [study.ask({name: entry.distribution() for name, entry in space.items()}).params for _ in range(40)]
     assert {params["a"] for params in found} == {2, 6, 10}
     assert {params["b"] for params in found} == {0.5, 0.75, 1.0}
+    assert {params["c"] for params in found} == {0.1, 0.3}  # the only step is the whole range
     assert arguments(found[0])[0].startswith("--a=")
 
 
@@ -64,6 +70,7 @@ def test_optuna_samples_what_the_space_says(tmp_path):
         ("a: {low: 1, high: 9, log: 2}", "a: log is 2; expected true or false"),
         ("a: {low: 1, high: 9, log: true, step: 2}", "a: log and step exclude each other"),
         ("a: {low: 1, high: 2, step: 3}", "a: step is 3; it must be above 0 and at most high - low, 1"),
+        ("a: {low: 0.1, high: 0.3, step: 0.21}", "a: step is 0.21; it must be above 0 and at most high - low, 0.2"),
     ],
 )
 def test_a_bad_space_is_one_line_that_names_option_and_value(tmp_path, text, message):

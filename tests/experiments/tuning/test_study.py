@@ -70,6 +70,13 @@ def test_a_study_that_was_cut_off_tries_what_it_would_have_tried(study, tmp_path
     second = study(parts)
     assert run(second, 6) == [4, 5]
     assert [trial.params for trial in second.trials()] == [trial.params for trial in whole.trials()]
+    for number in (0, 1):  # killed before the options of a trial were chosen
+        left = study(tmp_path / f"left{number}")
+        run(left, 6, most=number)
+        left._study.ask()
+        left.close()
+        begun = study(tmp_path / f"left{number}").next(6)
+        assert (begun.number, begun.trial.params) == (number, whole.trials()[number].params)
 
 
 def test_a_trial_of_a_killed_process_goes_on_under_its_number(study, tmp_path):

@@ -10,11 +10,13 @@ from scipy.stats import spearmanr
 from torch import nn
 
 from graphbench import registry
-from graphbench.contracts import Architecture, Representation
+from graphbench.contracts import Architecture, GraphTable, Representation
+from graphbench.diagnostics.figures.graphs import PlainDrawing
 from graphbench.errors import BadInput
 from graphbench.inference.attributions import attribute
 from graphbench.inference.attributions.attribution import Method
 from graphbench.inference.attributions.question import explained
+from graphbench.inference.attributions.rows import ChosenRow, line_scores, tables_of
 from graphbench.nn.heads import HeadConfig
 from graphbench.testing import tiny_spec, tiny_table
 from graphbench.training.module import BenchmarkModule
@@ -171,6 +173,29 @@ def test_one_node_without_edges(method):
         module, copies_of(module, sizes=[1], edges=False), facts_of(module), target=0, method=method, steps=4
     )
     assert float(found.nodes[0]) == pytest.approx(found.prediction - found.at_reference, abs=1e-5)
+
+
+def test_the_tables_of_a_row_have_all_its_attributions_those_of_loops_included():
+    module = additive()
+    table = table_of(module, num_graphs=1, sizes=[3])
+    table.columns["edge_index"][:2] = torch.tensor([[1, 1], [2, 1]])
+    found = attribute(module, lambda count: table.batch([0] * count), facts_of(module), target=0, method="masking")
+    edge_index = table.columns["edge_index"].long().t()
+    drawing = PlainDrawing.of(edge_index, 3, None)
+    nodes, edges = tables_of(ChosenRow(0, table, None), found, drawing)
+    expected = lines(found.edges, edge_index)
+    assert (1, 1) in expected
+    assert expected == {
+        (row.source, row.target): pytest.approx(row.attribution, abs=1e-6) for row in edges.itertuples()
+    }
+    total = nodes["attribution"].sum() + edges["attribution"].sum()
+    assert total == pytest.approx(found.prediction - found.at_reference, abs=1e-5)
+
+
+def test_lines_of_a_large_graph_need_no_matrix():
+    edge_index = torch.tensor([[0, 10**6 - 1, 7], [10**6 - 1, 0, 7]])
+    table = GraphTable.from_graphs([{"num_nodes": 10**6, "edge_index": edge_index}])
+    assert line_scores(table, torch.tensor([[7, 10**6 - 1], [7, 0]]), torch.tensor([1.0, 2.0, 4.0])).tolist() == [4, 3]
 
 
 class Blind(Architecture):

@@ -2,6 +2,7 @@
 
 import io
 import json
+from dataclasses import replace
 
 import pytest
 import torch
@@ -10,7 +11,15 @@ from torch import nn
 from graphbench import registry
 from graphbench.contracts import Architecture, Representation
 from graphbench.errors import BadInput
-from graphbench.inference.exporting.program import INPUTS, PROGRAM, Fields, PlainTensors, export_program, program_files
+from graphbench.inference.exporting.program import (
+    INPUTS,
+    PROGRAM,
+    Fields,
+    PlainTensors,
+    check_answers,
+    export_program,
+    program_files,
+)
 from graphbench.nn import EdgeEncoder, LapPEEncoder, NodeEncoder, RWSEEncoder
 from graphbench.testing import encode, tiny_spec, tiny_table
 from graphbench.training.module import BenchmarkModule
@@ -147,6 +156,32 @@ def test_what_cannot_be_exported_is_refused_by_name_and_reason(architecture, tol
         export_program(module, module.spec)
     assert "\n" not in str(error.value)
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("logged", [False, True])
+@pytest.mark.parametrize(("mean", "deviation"), [(0, 1), (0, 1e-6), (0, 1e6), (999, 1), (1e6, 10), (-5e-3, 1e-5)])
+def test_answers_are_compared_on_the_scale_of_their_targets(mean, deviation, logged):
+    """An error of a hundredth of a deviation is found in any unit, and rounding is no error."""
+    spec = replace(tiny_spec("graph-regression", "both"), log10_targets=(True, False) if logged else ())
+    torch.manual_seed(0)
+    module = BenchmarkModule(spec, lambda spec: registry.load("architectures", "GCN")(spec, hidden_dim=8)).eval()
+    normal = torch.randn(99, 2, dtype=torch.float64)
+    module.task.standardize(
+        torch.stack((10 ** normal[:, 0] if logged else normal[:, 0], mean + deviation * normal[:, 1]), 1)
+    )
+    table = tiny_table(spec, sizes=[3])
+    fields = Fields.of(table)
+    right = PlainTensors(module, fields)
+    check_answers(right, module, fields, "this test")
+    for column in range(2):
+        error = torch.zeros(2).double().index_fill_(0, torch.tensor(column), 0.01) * module.task.scale
+
+        def wrong(values, column=column, error=error):
+            answers = right(values)
+            return (answers.double() * (1 + error)) if logged and column == 0 else answers.double() + error
+
+        with pytest.raises(BadInput, match="GCN cannot be exported by this test: on graphs of"):
+            check_answers(wrong, module, fields, "this test")
 
 
 def test_tasks_that_need_more_than_graphs_are_refused():
