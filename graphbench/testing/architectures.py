@@ -187,10 +187,11 @@ class ArchitectureContract(ModelCase):
         self._assert_same_outputs(model, add_encodings(graphs[1], model), table.batch([1]), "a single Data")
 
     def test_padding_does_not_matter(self) -> None:
-        """A small graph gets the same outputs in a batch with one several times its size, and with a single node."""
+        """Small graphs, with edges or none, get the same outputs in a batch with one several times their size."""
         self._skip_if_random()
         model = self._model()
-        table = encode(tiny_table(model.spec, sizes=[4, 24, 1]), model.required_encodings())
+        table = tiny_table(model.spec, sizes=[3, 4, 24, 1, 2], edges=[False, True, True, True, False])
+        table = encode(table, model.required_encodings())
         self._compare_with_alone(model, table)
 
     def test_blocks_do_not_matter(self) -> None:

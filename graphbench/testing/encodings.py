@@ -71,8 +71,9 @@ class EncodingContract:
             _check_encoded(encoding, encoding.compute(table), table)
 
     def test_chunks_do_not_matter(self) -> None:
-        """A graph is encoded the same alone, in a part of the table and in the whole table."""
-        table, encoding = self.make_table(sizes=[5, 3, 1, 12, 6]), self.make_encoding()
+        """A graph, with edges or none, is encoded the same alone, in a part of the table and in the whole table."""
+        table = self.make_table(sizes=[5, 3, 1, 12, 6], edges=[True, False, True, True, True])
+        encoding = self.make_encoding()
         whole = encode(table, [encoding])
         for name in encoding.layout:
             for cuts in ([0, 2, 5], [0, 1, 2, 3, 4, 5]):

@@ -62,16 +62,22 @@ def tiny_spec(task: TaskName = "graph-regression", kind: str = "both") -> Benchm
 
 
 def tiny_table(
-    spec: BenchmarkSpec, num_graphs: int = 6, seed: int = 0, sizes: Sequence[int] | None = None, edges: bool = True
+    spec: BenchmarkSpec,
+    num_graphs: int = 6,
+    seed: int = 0,
+    sizes: Sequence[int] | None = None,
+    edges: bool | Sequence[bool] = True,
 ) -> GraphTable:
     """Create random undirected graphs with the features and targets of a specification.
 
-    They have `sizes` nodes, or 3 to 7; edges are a path through all nodes, and random others.
+    They have `sizes` nodes, or 3 to 7; edges are a path through all nodes, and random others. `edges` says whether
+    graphs have any: all of them, or each.
     """
     generator = torch.Generator().manual_seed(seed)
     if sizes is None:
         sizes = torch.randint(3, 8, (num_graphs,), generator=generator).tolist()
-    graphs = [_graph(spec, size, edges, generator) for size in sizes]
+    linked = [edges] * len(sizes) if isinstance(edges, bool) else edges
+    graphs = [_graph(spec, size, has, generator) for size, has in zip(sizes, linked, strict=True)]
     axis = spec.level if spec.level in (NODE, EDGE) else GRAPH
     return GraphTable.from_graphs(graphs, {"y": Column(axis), "contact_index": Column("contact", index_of=NODE)})
 

@@ -30,6 +30,8 @@ def test_sizes_and_edges_are_as_asked():
     table = tiny_table(tiny_spec(), sizes=[1, 4, 9], edges=False)
     assert table.num_nodes.tolist() == [1, 4, 9]
     assert table.num_edges.tolist() == [0, 0, 0]
+    mixed = tiny_table(tiny_spec(), sizes=[3, 4, 3], edges=[False, True, False])
+    assert mixed.num_edges.bool().tolist() == [False, True, False]
 
 
 def test_seed_decides_everything():

@@ -127,9 +127,10 @@ def test_pairs_are_those_of_all_pairs(weighted):
 
 def test_a_hundred_thousand_edges_stay_sparse():
     num_nodes = 100_001
-    pairs = torch.tensor([[0, 7, 50_000], [100_000, 7, 3]])
+    pairs = torch.tensor([[0, 7, 50_000, 60_000], [100_000, 7, 3, 100_000]])
     found = effective_resistances(path(num_nodes), num_nodes, pairs=pairs)
-    torch.testing.assert_close(found, torch.tensor([1e5, 0.0, 49_997.0], dtype=torch.float64))
+    torch.testing.assert_close(found, torch.tensor([1e5, 0.0, 49_997.0, 4e4], dtype=torch.float64))
+    assert torch.equal(effective_resistances(path(num_nodes).int(), num_nodes, pairs=pairs.int()), found)
     with pytest.raises(BadInput, match="All pairs of 100,001 nodes would take 80 GB"):
         effective_resistances(path(num_nodes), num_nodes)
 

@@ -88,6 +88,20 @@ def test_batch_of_different_sizes_equals_one_by_one(graphs, kind):
         assert together[1][row, n:].eq(0).all()
 
 
+@pytest.mark.parametrize("kind", [EfficientTransformer, GeneralTransformer])
+def test_a_graph_without_nodes_changes_no_gradient(kind):
+    generator = torch.Generator().manual_seed(0)
+    incidence = torch.cat([sample_incidence("FC", 1, 4, generator), torch.zeros(1, 4, 6, dtype=torch.float64)])
+    features = torch.randn(2, 4, FEATURES, generator=generator, dtype=torch.float64)
+    sizes = (6, FEATURES) if kind is GeneralTransformer else (FEATURES,)
+    model = randomised(kind(2, *sizes, scale_by_nodes=True))
+    gradients = []
+    for graphs in (1, 2):
+        out = model(incidence[:graphs], features[:graphs], torch.tensor([4, 0])[:graphs])[1]
+        gradients.append(torch.autograd.grad(out[0].sum(), list(model.parameters()), allow_unused=True))
+    torch.testing.assert_close(gradients[1], gradients[0])
+
+
 def test_rows_beyond_a_graph_are_ignored(graphs):
     incidence, features, sizes = padded(graphs)
     model = randomised(EfficientTransformer(2, FEATURES))

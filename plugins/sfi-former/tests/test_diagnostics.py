@@ -42,6 +42,8 @@ def test_masked_keys_count_nowhere():
     statistics = flow_statistics(flow, torch.tensor([True, True, False]))
     assert statistics.zero_share.tolist() == [0.25]
     assert statistics.row_sum.tolist() == [[0.5, 1.0]]
+    double = torch.tensor([[[1.0, 0.0, 0.5]]], dtype=torch.float64)
+    assert flow_statistics(double, torch.ones(3, dtype=torch.bool)).zero_share.tolist() == [1 / 3]
 
 
 class Toy(GraphBenchmark):

@@ -74,6 +74,11 @@ def test_penalty_is_the_mean_over_rows_and_heads(graphs, rival):
         rows.append(own.flatten())
     torch.testing.assert_close(layer.take_row_penalty(), torch.cat(rows).mean())
     assert layer.take_row_penalty() is None
+    graph = torch.ones(4, 1, 9, 9, dtype=torch.bool)
+    graph[0, 0, 0] = False  # a row without a source has weights of 0, hence no penalty
+    layer(x, batch, layout, graph)
+    rows[0].view(HEADS, 5)[:, 0] = 0
+    torch.testing.assert_close(layer.take_row_penalty(), torch.cat(rows).mean())
 
 
 def test_sparsemax_takes_the_place_of_softmax(graphs):

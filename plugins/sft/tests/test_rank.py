@@ -1,7 +1,9 @@
 import csv
 
+import pytest
 import torch
 
+from graphbench.errors import BadInput
 from graphbench_sft.rank import by_layer, main, measure, rank_by_depth
 
 SIZE = {"num_tokens": 48, "dim": 64}
@@ -38,6 +40,8 @@ def test_an_interrupted_measurement_continues(tmp_path):
     assert ranks["leaky"].shape == (3, 4)
     assert torch.equal(ranks["leaky"][2], rank_by_depth(num_tokens=8, dim=8, num_layers=3, seed=2))
     assert (ranks["without_leak"] == 1).all()
+    with pytest.raises(BadInput, match="3 layers of draw 0, but num_layers is 7"):
+        measure(file, 4, **size | {"num_layers": 7})
 
 
 def test_the_command_writes_medians_and_a_figure(monkeypatch, capsys, tmp_path):

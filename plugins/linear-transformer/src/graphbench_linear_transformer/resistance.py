@@ -239,7 +239,7 @@ def _sparse(edge_index: Tensor, num_nodes: int, resistance: Tensor, pairs: Tenso
         factor = splu(laplacian[1:, 1:], **symmetric)
     except RuntimeError as error:  # a pivot is exactly 0
         raise BadInput(f"{_UNEVEN}: {error}. Remove edges that carry no current.") from error
-    first, second = np.sort(pairs.cpu().numpy(), axis=0)
+    first, second = np.sort(pairs.cpu().long().numpy(), axis=0)  # int32 would overflow below
     keys, place = np.unique(first * num_nodes + second, return_inverse=True)
     first, second = keys // num_nodes, keys % num_nodes
     effective = np.zeros(len(keys))

@@ -278,4 +278,7 @@ def _without_absent(num_nodes: Tensor | None, *rows: Tensor) -> tuple[Tensor, ..
 def _attention_scale(by_nodes: bool, features: Tensor, num_nodes: Tensor | None) -> Tensor | float:
     if not by_nodes:
         return 1.0
-    return 1 / features.shape[-2] if num_nodes is None else num_nodes.to(features.dtype).reciprocal()[..., None, None]
+    if num_nodes is None:
+        return 1 / max(features.shape[-2], 1)
+    # A graph without nodes: 0 times infinity would be NaN in the gradients of all graphs.
+    return num_nodes.clamp(min=1).to(features.dtype).reciprocal()[..., None, None]

@@ -65,7 +65,9 @@ def flow_statistics(flow: Tensor, mask: Tensor | None = None) -> FlowStatistics:
     check_mask(mask, tuple(flow.shape))
     allowed = mask.expand(flow.shape)
     zeros = (flow == 0) & allowed
-    share = zeros.sum((-2, -1)) / allowed.sum((-2, -1))
+    # Cast first: a quotient of integers is float32 even for flows in float64.
+    precision = torch.promote_types(flow.dtype, torch.float32)
+    share = zeros.sum((-2, -1)).to(precision) / allowed.sum((-2, -1))
     return FlowStatistics(share.to(flow.dtype), torch.where(allowed, flow, 0.0).sum(-1))
 
 

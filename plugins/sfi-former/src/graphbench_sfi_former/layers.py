@@ -25,7 +25,7 @@ from graphbench.nn import DenseLayout, attend, attention_weights
 from graphbench_sfi_former.attention import Solver, flow_resistance, sparse_flow_attention, sparse_flow_weights
 from graphbench_sfi_former.enhanced import AdjacencyEnhancedAttention, Heads, PaddedGraphs, Terms, edge_mask
 from graphbench_sfi_former.reference import ProximalOptions
-from graphbench_sfi_former.sparse_flow import sparse_flow
+from graphbench_sfi_former.sparse_flow import solving_dtype, sparse_flow
 
 log = logging.getLogger(__name__)
 
@@ -175,7 +175,8 @@ class SparseFlowAttention(AdjacencyEnhancedAttention):
             return self.penalty / graphs.batch_ptr.diff().max().to(widest_dtype(graphs.batch_ptr.device))
         if self.penalty_size != "graph":
             return self.penalty / self.penalty_size
-        return self.penalty / graphs.num_nodes
+        # Cast first: a number over an integer tensor is float32 even in a float64 model.
+        return self.penalty / graphs.num_nodes.to(solving_dtype(graphs.maps[0]))
 
     def _mask(self, graphs: PaddedGraphs) -> Tensor | None:
         """Return the allowed sources; the iteration has one step length per matrix, so it must not see padded rows."""
@@ -230,12 +231,16 @@ class DenseFlowAttention(AdjacencyEnhancedAttention):
     def mix(self, graphs: PaddedGraphs) -> Tensor:
         """Return softmax attention `[B, H, N, dim]`, with dropout while training."""
         query, key, value = graphs.maps
-        return attend(query, key, value, hidden_sources(graphs.mask), self.dropout.p if self.training else 0.0)
+        bias, closed = hidden_sources(graphs)
+        mixed = attend(query, key, value, bias, self.dropout.p if self.training else 0.0)
+        return mixed if closed is None else mixed.masked_fill(closed, 0.0)
 
     def weights(self, graphs: PaddedGraphs) -> Tensor:
         """Return attention weights `[B, H, N, N]`, without dropout."""
         query, key = graphs.maps[:2]
-        return attention_weights(query, key, hidden_sources(graphs.mask))
+        bias, closed = hidden_sources(graphs)
+        weights = attention_weights(query, key, bias)
+        return weights if closed is None else weights.masked_fill(closed, 0.0)
 
 
 def sparsemax(logits: Tensor) -> Tensor:
@@ -311,6 +316,8 @@ class RivalAttention(DenseFlowAttention):
         weights, value = self.weights(graphs), graphs.maps[2]
         if self.rival != "sparsemax":
             rows = _entropy(weights) if self.rival == "entropy" else 1 - weights.square().sum(-1)
+            if (closed := hidden_sources(graphs)[1]) is not None:
+                rows = rows.masked_fill(closed[..., 0], 0.0)
             # Padded nodes also have softmax rows, hence the mask. Before dropout, after which rows do not sum to one.
             self._sums.append((rows.mean(1) * graphs.layout.mask).sum())
         dropped: Tensor = self.dropout(weights)
@@ -322,8 +329,9 @@ class RivalAttention(DenseFlowAttention):
             return super().weights(graphs)
         query, key = graphs.maps[:2]
         logits = (query * query.shape[-1] ** -0.5) @ key.transpose(-1, -2)
-        bias = hidden_sources(graphs.mask)
-        return sparsemax(logits if bias is None else logits + bias.to(logits.dtype))
+        bias, closed = hidden_sources(graphs)
+        weights = sparsemax(logits if bias is None else logits + bias.to(logits.dtype))
+        return weights if closed is None else weights.masked_fill(closed, 0.0)
 
 
 def _entropy(weights: Tensor) -> Tensor:
@@ -331,9 +339,18 @@ def _entropy(weights: Tensor) -> Tensor:
     return -(weights * weights.clamp(min=torch.finfo(weights.dtype).tiny).log()).sum(-1)
 
 
-def hidden_sources(mask: Tensor | None) -> Tensor | None:
-    """Return the term that hides sources, added to logits: 0 or minus infinity, of the shape of `mask`."""
-    return None if mask is None else torch.zeros(mask.shape, device=mask.device).masked_fill(~mask, -torch.inf)
+def hidden_sources(graphs: PaddedGraphs) -> tuple[Tensor | None, Tensor | None]:
+    """Return the term that hides sources, added to logits, and the rows without a source, whose weights are to be 0.
+
+    The term is 0 or minus infinity, of the shape of the mask; in rows without a source 0, as softmax would give NaN.
+    """
+    mask, closed = graphs.mask, None
+    if mask is None:
+        return None, None
+    if mask.shape[-2] == graphs.layout.max_nodes:  # a given graph; padding alone hides the same from all rows
+        closed = ~mask.any(-1, keepdim=True)
+        mask = mask | closed
+    return torch.zeros(mask.shape, device=mask.device).masked_fill(~mask, -torch.inf), closed
 
 
 def _check_energy(penalty: float, alpha: float | None) -> None:

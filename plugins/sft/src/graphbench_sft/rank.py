@@ -3,7 +3,7 @@
     python -m graphbench_sft.rank --draws 30 --output plugins/sft/results/rank.csv
 
 All tokens are equal at first (rank 1), and only the relative information distinguishes them. Without the leak every row
-of attention weights sums to one, so all tokens stay equal; with it they become different.
+of attention weights with a positive score sums to one, so all tokens stay equal; with it they become different.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import csv
 import sys
+from collections import Counter
 from pathlib import Path
 
 import torch
@@ -18,6 +19,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from graphbench.diagnostics import numerical_rank
+from graphbench.errors import BadInput
 from graphbench.nn import DenseLayout
 from graphbench_sft.attention import AttentionName, SampledAttention
 from graphbench_sft.model import SFTLayer
@@ -75,8 +77,17 @@ def measure(file: Path, draws: int, num_tokens: int = 256, dim: int = 512, num_l
 
     Returns:
         The number of draws added.
+
+    Raises:
+        BadInput: a draw in the file has another number of layers.
     """
-    measured = {int(row["draw"]) for row in _rows(file)} if file.exists() else set()
+    measured = Counter(int(row["draw"]) for row in _rows(file)) if file.exists() else Counter()
+    for draw, rows in measured.items():
+        if rows != num_layers + 1:
+            raise BadInput(
+                f"{file} has {rows - 1} layers of draw {draw}, but num_layers is {num_layers}: use another file, or "
+                "the same number."
+            )
     file.parent.mkdir(parents=True, exist_ok=True)
     missing = [draw for draw in range(draws) if draw not in measured]
     for draw in missing:
