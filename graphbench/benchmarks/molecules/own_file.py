@@ -309,6 +309,8 @@ class Molecules(MoleculeBenchmark):
             **({"log10": list(request.log10)} if request.log10 else {}),
             # earlier versions skipped bounds
             **({"bounds": "read"} if request.on_error == "skip" and request.task == "regression" else {}),
+            # earlier versions had map numbers in scaffolds
+            **({"scaffolds": "unlabelled"} if request.scaffold else {}),
             # earlier versions skipped whole rows
             **({"masked": "cells"} if request.on_error == "skip" and len(request.targets) > 1 else {}),
         }
@@ -339,6 +341,7 @@ class Molecules(MoleculeBenchmark):
         key = {
             "kind": "molecules", "version": self.data_version, "file": file_sha256(file), "format": suffix_of(file),
             "column": self.smiles_column, "rdkit": rdBase.rdkitVersion, "recipe": asdict(recipe_of(self.request)),
+            **({"scaffolds": "unlabelled"} if self.request.scaffold else {}),
         }  # fmt: skip
         return KeptParts(self.store, key)
 
