@@ -362,7 +362,6 @@ def _collect(
     table = with_targets(graphs(usable), targets, exact=True)
     if signs is not None:
         table = with_bounds(table, targets, signs[source])
-        targets = np.where(signs[source] == 0, targets, np.nan)
     table = table if weights is None else with_weights(table, weights[source])
     ids = texts(request.id_column) if request.id_column else Texts(map(str, lines.tolist()))
     molecules = UserMolecules(
@@ -372,7 +371,8 @@ def _collect(
         [label.lower() for label in texts(request.split_column)] if request.split_column else [],
         rows.num_rows - len(usable),
     )
-    _log_repeats(molecules, targets, smiles, lines, rows)
+    # As stored: a property computed from two spellings of a molecule differs in its last digits.
+    _log_repeats(molecules, table.columns["y"].numpy(), smiles, lines, rows)
     return molecules
 
 
