@@ -179,6 +179,7 @@ class Molecules(MoleculeBenchmark):
             files, further=self.train_files[1:], time=(time_column, time_format), distance=cluster_distance,
         )  # fmt: skip
         self.split_request.check()
+        self.missing = missing  # also of labels to score, see `inputs.with_labels`
         self.empty_splits = without_share(fractions)
         check_targets(self.request, num_classes, metric)
         self.spec = replace(
