@@ -235,9 +235,9 @@ class Molecules(MoleculeBenchmark):
 
     def _read_file(self, source: str, column: str | None, size: int, wanted: Wanted) -> Iterator[InputPart]:
         """Read like `SmilesInput`, with features and descriptors; a row without a feature is a problem."""
-        for part in super()._read_file(source, column, size, wanted):
-            is_read = part.rows or part.problems
-            yield self.request.beside.join_input(part, self.input_texts(part, column), source) if is_read else part
+        parts = super()._read_file(source, column, size, wanted)
+        texts = ((part, self.input_texts(part, column) if part.rows else []) for part in parts)
+        return self.request.beside.join_inputs(texts, source)
 
     def read_objects(self, objects: Sequence[Any], size: int = 1024) -> Iterator[InputPart]:
         """Read SMILES and RDKit molecules, with descriptors.
@@ -252,9 +252,11 @@ class Molecules(MoleculeBenchmark):
                 f"{self.spec.name}: the model also reads {', '.join((*beside.columns, beside.descriptors or '')[:9])}, "
                 "which these inputs do not have. Predict a file with these columns (--input FILE)."
             )
-        for part in super().read_objects(objects, size):
-            texts = [part.frame["smiles"].iloc[row] for row in part.rows] if beside.descriptors else []
-            yield beside.join_input(part, texts, "input")
+        parts = super().read_objects(objects, size)
+        if beside.descriptors is None:
+            return parts
+        texts = ((part, [part.frame["smiles"].iloc[row] for row in part.rows]) for part in parts)
+        return beside.join_inputs(texts, "input")
 
     def read_labelled(self, source: str, column: str | None = None, size: int = 1024) -> Iterator[InputPart]:
         """Read labels like `GraphBenchmark.read_labelled`; a computed target needs no column."""

@@ -79,6 +79,26 @@ def test_a_cell_that_cannot_be_used_is_named_with_its_row(file, frame, cell, col
     np.testing.assert_allclose(part.table.columns["graph_dense"][:, 0], np.delete(frame["pH"], 4), rtol=1e-6)
 
 
+@pytest.mark.parametrize("size", [1, 2, 3, 10])
+@pytest.mark.parametrize(
+    ("cells", "values"),
+    [
+        (["101", "1.5", "1,020", "2"], [101, 1.5, None, 2]),  # thousands, since the file has points
+        (["101", "1,5", "1,020", "2"], [101, 1.5, 1.02, 2]),
+    ],
+)
+def test_numbers_mean_the_same_in_parts_of_any_size(tmp_path, size, cells, values):
+    file, other = tmp_path / "a.tsv", tmp_path / "b.tsv"
+    for path, column in ((file, [str(n) for n in range(len(SMILES))]), (other, cells)):
+        rows = [f"{text}\t{cell}\t1" for text, cell in zip(SMILES, column, strict=False)]
+        path.write_text("\n".join(["smiles\tmass\ty", *rows]))
+    data = Molecules(str(file), "y", features=["mass"], store=str(tmp_path))
+    parts = list(data.read_input(str(other), size=size))
+    found = [number for part in parts for number in part.table.columns["graph_dense"][:, 0].tolist()]
+    assert found == pytest.approx([value for value in values if value is not None])
+    assert sum(len(part.problems) for part in parts) == values.count(None)
+
+
 def test_inputs_without_the_columns_are_refused(file, frame):
     data, other = opened(file), file.with_name("other.csv")
     frame.drop(columns="pH").to_csv(other, index=False)
