@@ -82,13 +82,13 @@ class MoleculeFeatures:
         """Parse the cells of the columns.
 
         Returns:
-            float32 `[rows, numbers]`, with one-hot categories; and row, fault and text of each unusable cell.
+            float64 `[rows, numbers]`, with one-hot categories; and row, fault and text of each unusable cell.
         """
         missing, faults = Missing.of(None), []
         parts: list[np.ndarray] = []
         for name in self.columns:
             values = self.categories.get(name)
-            part = np.zeros((len(cells[name]), 1 if values is None else len(values)), np.float32)
+            part = np.zeros((len(cells[name]), 1 if values is None else len(values)))
             for row, text in enumerate(cells[name]):
                 fault = ""
                 if values is not None and text in values:
@@ -103,7 +103,7 @@ class MoleculeFeatures:
                 if fault:
                     faults.append((row, f"feature {name!r} {fault}", text))
             parts.append(part)
-        return np.concatenate(parts, axis=1) if parts else np.zeros((0, 0), np.float32), faults
+        return np.concatenate(parts, axis=1) if parts else np.zeros((0, 0)), faults
 
     def key(self) -> dict[str, Any]:
         """Return the JSON values that determine what is read from a file."""
@@ -147,7 +147,8 @@ class MoleculeFeatures:
         problems = {row: f"{fault}: {quote(text)}" for row, fault, text in faults} | part.problems
         places = [place for place, row in enumerate(part.rows) if row not in problems]
         rows = [part.rows[place] for place in places]
-        table = with_numbers(subset(part.table, np.array(places, dtype=np.int64)), torch.from_numpy(values[rows]))
+        numbers = torch.from_numpy(values[rows]).float()
+        table = with_numbers(subset(part.table, np.array(places, dtype=np.int64)), numbers)
         return replace(part, table=table, rows=rows, problems=problems), [smiles[place] for place in places]
 
 

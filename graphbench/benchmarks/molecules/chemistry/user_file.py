@@ -47,6 +47,7 @@ from graphbench.benchmarks.molecules.chemistry.tables import (
 from graphbench.benchmarks.molecules.own_features import MoleculeFeatures, with_numbers
 from graphbench.contracts import GraphTable
 from graphbench.contracts.spec import METRICS
+from graphbench.data.columns import to_float32
 from graphbench.data.parts.kept import KeptParts
 from graphbench.data.parts.shares import Share
 from graphbench.data.splits import SPLIT_WORDS
@@ -228,8 +229,8 @@ def read_user_file(request: FileRequest, track: Track | None = None, kept: KeptP
         molecules.times = times[source]
         molecules.time_texts = Texts(rows.columns[request.time_column or ""][row] for row in source)
     if request.beside.columns:
-        chosen = torch.from_numpy(beside[arrays.rows[usable]])
-        molecules.table = with_numbers(molecules.table, chosen)
+        chosen = to_float32(beside[arrays.rows[usable]], f"{rows.source}: features")
+        molecules.table = with_numbers(molecules.table, torch.from_numpy(chosen))
     return molecules
 
 
