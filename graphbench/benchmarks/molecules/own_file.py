@@ -314,8 +314,8 @@ class Molecules(MoleculeBenchmark):
             **({"bounds": "read"} if request.on_error == "skip" and request.task == "regression" else {}),
             # earlier versions had map numbers in scaffolds
             **({"scaffolds": "unlabelled"} if request.scaffold else {}),
-            # earlier versions read numbers as dates if one cell was neither
-            **({"times": "mostly"} if request.on_error == "skip" and request.time_column is not None else {}),
+            # earlier versions read numbers as dates if one cell was neither, and each file for itself
+            **({"times": "as one"} if request.time_column and (further or request.on_error == "skip") else {}),
             # earlier versions skipped whole rows
             **({"masked": "cells"} if request.on_error == "skip" and len(request.targets) > 1 else {}),
         }
