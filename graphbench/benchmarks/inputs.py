@@ -117,7 +117,7 @@ def with_labels(parts: Iterable[InputPart], data: Benchmark, source: str) -> Ite
             columns, signs = split_signs(columns)
             num_bounds += int(np.count_nonzero(signs))
         if commas is None and data.spec.kind == "regression":
-            commas = _decimal_commas(columns, part.frame.attrs.get(SEPARATOR, ""))
+            commas = decimal_commas(columns, part.frame.attrs.get(SEPARATOR, ""))
         if commas:
             columns = {name: [point_for_comma(cell) for cell in cells] for name, cells in columns.items()}
         yield _labelled(part, columns, data, signs)
@@ -148,7 +148,7 @@ def input_cells(frame: pd.DataFrame, names: Sequence[str], source: str, purpose:
     return {name: as_texts(frame.iloc[:, place]) for name, place in places.items() if place is not None}
 
 
-def _decimal_commas(columns: Mapping[str, Sequence[str]], separator: str) -> bool | None:
+def decimal_commas(columns: Mapping[str, Sequence[str]], separator: str) -> bool | None:
     """Return whether numbers have decimal commas, as in training; None until a cell decides it."""
     cells = [cell for column in columns.values() for cell in column]
     if has_decimal_commas(cells):

@@ -113,13 +113,15 @@ def read_graphs(paths: Mapping[str, Path], num_targets: int) -> GraphTable:
 
 
 def read_numbers(path: Path, num_columns: int, dtype: type[np.generic]) -> np.ndarray:
-    """Read a compressed CSV file of numbers without a header, `[rows, num_columns]`."""
+    """Read a compressed CSV file of numbers without a header, `[rows, num_columns]`; only real ones may be empty."""
     with foreign(path, FETCH_AGAIN):
         with open_gzip(path) as file:
             table = pd.read_csv(file, header=None).to_numpy()
-        values = table.astype(dtype)
-        same = values == table  # a cast to a narrow dtype would silently wrap around
-    if values.shape[1] != num_columns or not (same | (table != table)).all():
+        with np.errstate(invalid="ignore"):
+            values = table.astype(dtype)
+        same = values == table  # a cast to a narrow dtype would silently wrap around, and make empty cells 0
+    empty = (table != table) & np.issubdtype(dtype, np.floating)
+    if values.shape[1] != num_columns or not (same | empty).all():
         raise CorruptData(
             f"{path} should hold {num_columns} columns of {np.dtype(dtype).name}, but holds other numbers."
         )

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import torch
 
-from graphbench.benchmarks.inputs import input_cells
+from graphbench.benchmarks.inputs import decimal_commas, input_cells
 from graphbench.benchmarks.molecules.chemistry.descriptors import (
     DESCRIPTOR_SETS,
     DescriptorSet,
@@ -24,7 +24,7 @@ from graphbench.contracts.table import GRAPH, GRAPH_DENSE
 from graphbench.errors import BadInput, check_choice
 from graphbench.tables.cells import Missing, parse_number
 from graphbench.tables.formats import SEPARATOR
-from graphbench.tables.layout import has_decimal_commas, point_for_comma
+from graphbench.tables.layout import point_for_comma
 
 
 @dataclass(frozen=True)
@@ -82,13 +82,13 @@ class MoleculeFeatures:
         """Parse the cells of the columns.
 
         Returns:
-            float32 `[rows, numbers]`, with one-hot categories; and row, fault and text of each unusable cell.
+            float64 `[rows, numbers]`, with one-hot categories; and row, fault and text of each unusable cell.
         """
         missing, faults = Missing.of(None), []
         parts: list[np.ndarray] = []
         for name in self.columns:
             values = self.categories.get(name)
-            part = np.zeros((len(cells[name]), 1 if values is None else len(values)), np.float32)
+            part = np.zeros((len(cells[name]), 1 if values is None else len(values)))
             for row, text in enumerate(cells[name]):
                 fault = ""
                 if values is not None and text in values:
@@ -103,7 +103,7 @@ class MoleculeFeatures:
                 if fault:
                     faults.append((row, f"feature {name!r} {fault}", text))
             parts.append(part)
-        return np.concatenate(parts, axis=1) if parts else np.zeros((0, 0), np.float32), faults
+        return np.concatenate(parts, axis=1) if parts else np.zeros((0, 0)), faults
 
     def key(self) -> dict[str, Any]:
         """Return the JSON values that determine what is read from a file."""
@@ -116,23 +116,40 @@ class MoleculeFeatures:
         columns = [table.columns[GRAPH_DENSE]] if self.columns else []
         return with_numbers(table, torch.cat([*columns, descriptors], 1))
 
-    def join_input(self, part: InputPart, smiles: Sequence[str], source: str) -> InputPart:
-        """Add the numbers to the graphs of an input; a row with an unusable cell becomes a problem."""
-        if self.columns:
-            columns = input_cells(part.frame, self.columns, source, "which the model also reads")
-            numbers = [cell for name in self.numbers for cell in columns[name]]
-            if part.frame.attrs.get(SEPARATOR, "") != "," and has_decimal_commas(numbers):
-                columns |= {name: [point_for_comma(cell) for cell in columns[name]] for name in self.numbers}
-            values, faults = self.parse(columns)
-            problems = {row: f"{fault}: {quote(text)}" for row, fault, text in faults} | part.problems
-            places = [place for place, row in enumerate(part.rows) if row not in problems]
-            rows, smiles = [part.rows[place] for place in places], [smiles[place] for place in places]
-            table = with_numbers(subset(part.table, np.array(places, dtype=np.int64)), torch.from_numpy(values[rows]))
-            part = replace(part, table=table, rows=rows, problems=problems)
-        if self.descriptors is not None:
-            descriptors = torch.from_numpy(compute_descriptors(self.descriptors, smiles, workers=1))
-            part = replace(part, table=self.behind_columns(part.table, descriptors))
-        return part
+    def join_inputs(self, parts: Iterable[tuple[InputPart, Sequence[str]]], source: str) -> Iterator[InputPart]:
+        """Add the numbers to the graphs of an input, given in parts with their SMILES.
+
+        A row with an unusable cell becomes a problem. Parts without rows and problems were not read.
+        """
+        commas: bool | None = None  # until a cell of the first parts decides it, as for labels
+        for part, smiles in parts:
+            if not part.rows and not part.problems:
+                yield part
+                continue
+            if self.columns:
+                columns = input_cells(part.frame, self.columns, source, "which the model also reads")
+                numbers = {name: columns[name] for name in self.numbers}
+                if commas is None:
+                    commas = decimal_commas(numbers, part.frame.attrs.get(SEPARATOR, ""))
+                if commas:
+                    columns |= {name: [point_for_comma(cell) for cell in cells] for name, cells in numbers.items()}
+                part, smiles = self._behind_graphs(part, columns, smiles)
+            if self.descriptors is not None:
+                descriptors = torch.from_numpy(compute_descriptors(self.descriptors, smiles, workers=1))
+                part = replace(part, table=self.behind_columns(part.table, descriptors))
+            yield part
+
+    def _behind_graphs(
+        self, part: InputPart, columns: Mapping[str, Sequence[str]], smiles: Sequence[str]
+    ) -> tuple[InputPart, Sequence[str]]:
+        """Attach the cells of a part to its graphs; return the part and SMILES of the rows that can be used."""
+        values, faults = self.parse(columns)
+        problems = {row: f"{fault}: {quote(text)}" for row, fault, text in faults} | part.problems
+        places = [place for place, row in enumerate(part.rows) if row not in problems]
+        rows = [part.rows[place] for place in places]
+        numbers = torch.from_numpy(values[rows]).float()
+        table = with_numbers(subset(part.table, np.array(places, dtype=np.int64)), numbers)
+        return replace(part, table=table, rows=rows, problems=problems), [smiles[place] for place in places]
 
 
 def with_numbers(table: GraphTable, values: torch.Tensor) -> GraphTable:

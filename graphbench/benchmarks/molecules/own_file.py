@@ -179,6 +179,7 @@ class Molecules(MoleculeBenchmark):
             files, further=self.train_files[1:], time=(time_column, time_format), distance=cluster_distance,
         )  # fmt: skip
         self.split_request.check()
+        self.missing = missing  # also of labels to score, see `inputs.with_labels`
         self.empty_splits = without_share(fractions)
         check_targets(self.request, num_classes, metric)
         self.spec = replace(
@@ -234,9 +235,9 @@ class Molecules(MoleculeBenchmark):
 
     def _read_file(self, source: str, column: str | None, size: int, wanted: Wanted) -> Iterator[InputPart]:
         """Read like `SmilesInput`, with features and descriptors; a row without a feature is a problem."""
-        for part in super()._read_file(source, column, size, wanted):
-            is_read = part.rows or part.problems
-            yield self.request.beside.join_input(part, self.input_texts(part, column), source) if is_read else part
+        parts = super()._read_file(source, column, size, wanted)
+        texts = ((part, self.input_texts(part, column) if part.rows else []) for part in parts)
+        return self.request.beside.join_inputs(texts, source)
 
     def read_objects(self, objects: Sequence[Any], size: int = 1024) -> Iterator[InputPart]:
         """Read SMILES and RDKit molecules, with descriptors.
@@ -251,9 +252,11 @@ class Molecules(MoleculeBenchmark):
                 f"{self.spec.name}: the model also reads {', '.join((*beside.columns, beside.descriptors or '')[:9])}, "
                 "which these inputs do not have. Predict a file with these columns (--input FILE)."
             )
-        for part in super().read_objects(objects, size):
-            texts = [part.frame["smiles"].iloc[row] for row in part.rows] if beside.descriptors else []
-            yield beside.join_input(part, texts, "input")
+        parts = super().read_objects(objects, size)
+        if beside.descriptors is None:
+            return parts
+        texts = ((part, [part.frame["smiles"].iloc[row] for row in part.rows]) for part in parts)
+        return beside.join_inputs(texts, "input")
 
     def read_labelled(self, source: str, column: str | None = None, size: int = 1024) -> Iterator[InputPart]:
         """Read labels like `GraphBenchmark.read_labelled`; a computed target needs no column."""
@@ -309,6 +312,10 @@ class Molecules(MoleculeBenchmark):
             **({"log10": list(request.log10)} if request.log10 else {}),
             # earlier versions skipped bounds
             **({"bounds": "read"} if request.on_error == "skip" and request.task == "regression" else {}),
+            # earlier versions had map numbers in scaffolds
+            **({"scaffolds": "unlabelled"} if request.scaffold else {}),
+            # earlier versions read numbers as dates if one cell was neither, and each file for itself
+            **({"times": "as one"} if request.time_column and (further or request.on_error == "skip") else {}),
             # earlier versions skipped whole rows
             **({"masked": "cells"} if request.on_error == "skip" and len(request.targets) > 1 else {}),
         }
@@ -339,6 +346,7 @@ class Molecules(MoleculeBenchmark):
         key = {
             "kind": "molecules", "version": self.data_version, "file": file_sha256(file), "format": suffix_of(file),
             "column": self.smiles_column, "rdkit": rdBase.rdkitVersion, "recipe": asdict(recipe_of(self.request)),
+            **({"scaffolds": "unlabelled"} if self.request.scaffold else {}),
         }  # fmt: skip
         return KeptParts(self.store, key)
 

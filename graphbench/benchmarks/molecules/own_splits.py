@@ -210,6 +210,8 @@ class MoleculeSplit:
         if self.folds is not None or self.fold is not None:
             option = f"folds={self.folds}" if self.folds is not None else f"fold={self.fold}"
             raise BadInput(f"{option}: the column {name!r} has words, not fold numbers.")
+        if number := next((label for label in molecules.split_labels if label not in SPLIT_WORDS), ""):
+            raise BadInput(f"split_column={name}: some files have words, but others fold numbers such as {number}.")
         words = np.array([SPLIT_WORDS[label] for label in molecules.split_labels])
         masks: dict[str, np.ndarray] = {split: words == split for split in SPLITS if (words == split).any()}
         rows, cut = complete_split(masks, self.fractions, partial(self._cut, molecules))

@@ -104,6 +104,11 @@ def test_files_that_do_not_fit_each_other_are_refused(tmp_path, small):
     write_csv(tmp_path / "MolHIV" / "valid.csv.gz", [[0]])
     with pytest.raises(CorruptData, match="do not hold every molecule once"):
         MolHIV(root=str(tmp_path)).setup()
+    for name, rows in (("node-feat", [[""] + [0] * 8] * 13), ("edge", [[0, ""]] * 10)):
+        write_raw(tmp_path / "MolHIV", np.array([[0], [1], [0], [1], [1]]))
+        write_csv(tmp_path / "MolHIV" / f"{name}.csv.gz", rows)
+        with pytest.raises(CorruptData, match=rf"{name}\.csv\.gz should hold . columns of u?int"):
+            MolHIV(root=str(tmp_path)).setup()
     write_csv(tmp_path / "MolHIV" / "edge.csv.gz", [["a", "b"]])
     with pytest.raises(CorruptData, match=r"edge\.csv\.gz cannot be read"):
         MolHIV(root=str(tmp_path)).setup()

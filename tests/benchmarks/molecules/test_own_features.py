@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from rdkit import Chem
 from rdkit.Chem import Descriptors
 from sklearn.preprocessing import StandardScaler
@@ -77,6 +78,33 @@ def test_a_cell_that_cannot_be_used_is_named_with_its_row(file, frame, cell, col
     assert says in part.problems[4]
     assert len(part.table) == len(part.rows) == len(frame) - 1
     np.testing.assert_allclose(part.table.columns["graph_dense"][:, 0], np.delete(frame["pH"], 4), rtol=1e-6)
+
+
+def test_features_that_float32_rounds_to_one_value_are_told(file, frame, caplog):
+    frame.assign(pH=[1_700_000_000_000 + n for n in range(len(frame))]).to_csv(file, index=False)
+    data = opened(file)
+    assert [text for text in caplog.messages if "mine.csv: features (column 0 of 3)" in text]
+    assert data.tables["train"].columns["graph_dense"].dtype == torch.float32
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 10])
+@pytest.mark.parametrize(
+    ("cells", "values"),
+    [
+        (["101", "1.5", "1,020", "2"], [101, 1.5, None, 2]),  # thousands, since the file has points
+        (["101", "1,5", "1,020", "2"], [101, 1.5, 1.02, 2]),
+    ],
+)
+def test_numbers_mean_the_same_in_parts_of_any_size(tmp_path, size, cells, values):
+    file, other = tmp_path / "a.tsv", tmp_path / "b.tsv"
+    for path, column in ((file, [str(n) for n in range(len(SMILES))]), (other, cells)):
+        rows = [f"{text}\t{cell}\t1" for text, cell in zip(SMILES, column, strict=False)]
+        path.write_text("\n".join(["smiles\tmass\ty", *rows]))
+    data = Molecules(str(file), "y", features=["mass"], store=str(tmp_path))
+    parts = list(data.read_input(str(other), size=size))
+    found = [number for part in parts for number in part.table.columns["graph_dense"][:, 0].tolist()]
+    assert found == pytest.approx([value for value in values if value is not None])
+    assert sum(len(part.problems) for part in parts) == values.count(None)
 
 
 def test_inputs_without_the_columns_are_refused(file, frame):

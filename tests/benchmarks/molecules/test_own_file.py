@@ -121,6 +121,21 @@ def test_cells_without_a_target_cost_no_row_that_has_another(tmp_path):
     assert known(on_error="skip", missing=[0, "pending"]) == (3, 27, [24, 26])
 
 
+@pytest.mark.parametrize("missing", [None, [-999], ["lost", -999], []])
+def test_labels_of_new_inputs_lack_the_same_cells_as_those_of_training(tmp_path, missing):
+    cells = {3: "", 4: "NaN", 7: "ND", 8: "-999", 9: "-999.0", 12: "lost", 13: ">5"}
+    lines = [f"{text},{cells.get(n, n)},{n}" for n, text in enumerate(SMILES)]
+    (tmp_path / "a.csv").write_text("\n".join(["smiles,a,b", *lines]))
+    data = Molecules(str(tmp_path / "a.csv"), ["a", "b"], missing=missing, on_error="skip", store=str(tmp_path))
+    data.setup()
+    trained = {text: row for split in SPLITS
+               for text, row in zip(data.smiles(split), data.tables[split].columns["y"], strict=True)}  # fmt: skip
+    (part,) = data.read_labelled(str(tmp_path / "a.csv"))
+    expected = torch.stack([trained[text] for text in data.input_texts(part)])
+    torch.testing.assert_close(part.table.columns["y"], expected, rtol=0, atol=0, equal_nan=True)
+    assert bool((part.table.columns["y"] == -999).any()) is not bool(missing)
+
+
 def test_specification_follows_the_options(file):
     several = Molecules(str(file), ["hot", "cold"], task="multilabel").spec
     assert (several.task, several.num_targets, several.metric, several.loss) == ("graph-multilabel", 2, "AP", "BCE")

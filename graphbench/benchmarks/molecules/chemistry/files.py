@@ -32,6 +32,7 @@ _PART = 1_024  # rows read at once in training
 TargetTask = Literal["regression", "classification", "multilabel"]
 _USUAL_MISSING = Missing.of(None)
 _MAX_NAMED = 20  # maximum number of distinct texts that can be class names
+_EPOCH = pd.Timestamp(0, tz="UTC").as_unit("s")  # nanoseconds would end in 2262, before 9999-12-31
 
 
 @dataclass
@@ -213,21 +214,29 @@ def parse_times(
     accepted, since it means one day in London and another in Boston.
     """
     texts = rows.columns[name]
-    lacking = np.array([text in missing for text in texts], dtype=bool)
-    values = np.array([math.nan if empty else as_number(text) for text, empty in zip(texts, lacking, strict=True)])
-    if form is not None or np.isnan(values[~lacking]).any():
-        dates = pd.to_datetime(pd.Series(texts, dtype=object), format=form or "ISO8601", errors="coerce", utc=True)
-        seconds = (dates - pd.Timestamp(0, tz="UTC")).dt.total_seconds().to_numpy(np.float64)
-        values = np.where(lacking, np.nan, seconds)
+    values = read_times(texts, form, missing)
     hint = (
         f"is not of the form {form}" if form else "is neither a number nor ISO 8601; give time_format for another form"
     )
     problems = []
-    for row in np.flatnonzero(~np.isfinite(values)).tolist():
-        values[row] = np.nan
-        fault = "is missing" if lacking[row] else hint
+    for row in np.flatnonzero(np.isnan(values)).tolist():
+        fault = "is missing" if texts[row] in missing else hint
         problems.append(RowProblem(f"time {name!r} {fault}", rows.lines[row], shorten(texts[row])))
     return values, problems
+
+
+def read_times(texts: Sequence[str], form: str | None = None, missing: Missing = _USUAL_MISSING) -> np.ndarray:
+    """Read times like `parse_times`: float64 `[rows]`, NaN where missing or faulty."""
+    lacking = np.array([text in missing for text in texts], dtype=bool)
+    values = np.array([math.nan if empty else as_number(text) for text, empty in zip(texts, lacking, strict=True)])
+    if form is not None or np.isnan(values[~lacking]).any():
+        dates = pd.to_datetime(pd.Series(texts, dtype=object), format=form or "ISO8601", errors="coerce", utc=True)
+        elapsed = (dates - _EPOCH).dt.total_seconds().to_numpy(np.float64)
+        seconds = np.where(lacking, np.nan, elapsed)
+        # Most cells decide: one cell that is neither must not make dates of numbers, such as May of 2021.5.
+        if form is not None or np.isfinite(seconds).sum() > np.isfinite(values).sum():
+            values = seconds
+    return np.where(np.isfinite(values), values, np.nan)
 
 
 def points_for_commas(rows: MoleculeRows, names: Sequence[str]) -> None:

@@ -104,12 +104,12 @@ class ReadMolecule:
 
 def examine(recipe: Recipe, mol: Chem.Mol) -> ReadMolecule:
     """Compute the values of a recipe for one sanitised molecule."""
-    plain = without_labels(mol) if recipe.canonical or recipe.features == "ogb_cip" else mol
+    plain = without_labels(mol) if recipe.canonical or recipe.scaffold or recipe.features == "ogb_cip" else mol
     return ReadMolecule(
         GRAPH_OF[recipe.features](plain if recipe.features == "ogb_cip" else mol),
         len(Chem.GetMolFrags(mol)),
         logp_terms(mol, recipe.ring_term) if recipe.ring_term else (),
-        murcko_scaffold(mol) if recipe.scaffold else "",
+        murcko_scaffold(plain) if recipe.scaffold else "",  # a map number would make another scaffold
         Chem.MolToSmiles(plain) if recipe.canonical else "",
         remarks_about(mol),
     )

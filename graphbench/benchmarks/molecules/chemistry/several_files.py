@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from graphbench.benchmarks.molecules.chemistry.files import read_times
 from graphbench.benchmarks.molecules.chemistry.problems import find_repeats, quote
 from graphbench.benchmarks.molecules.chemistry.reading import Track
 from graphbench.benchmarks.molecules.chemistry.tables import TEXTS, join_tables, stored_text, with_text, without
@@ -20,6 +21,7 @@ from graphbench.contracts import Column, GraphTable
 from graphbench.contracts.table import BOUNDS, GRAPH
 from graphbench.data.parts.kept import KeptParts
 from graphbench.errors import BadInput
+from graphbench.tables.cells import Missing
 from graphbench.tables.reader import MOLECULES, open_table
 from graphbench.tables.texts import Texts
 
@@ -101,18 +103,34 @@ def _join(
             source = path.name if short else str(path)
             texts["id"] = Texts(f"{source}:{line}" for line in texts["id"])
         tables.append(with_text(_with_bounds(table) if bounded else table, texts))
+    times, time_texts = _times(parts, request)
     joined = UserMolecules(
         join_tables(tables, kept),
         Texts(chain.from_iterable(part.scaffolds for part in parts)),
         Texts(chain.from_iterable(part.canonical for part in parts)),
         [label for part in parts for label in part.split_labels],
         sum(part.left_out for part in parts),
-        np.concatenate([part.times for part in parts]),
-        Texts(chain.from_iterable(part.time_texts for part in parts)),
+        times,
+        time_texts,
     )
     file_of = np.repeat(np.arange(len(parts)), [len(part.canonical) for part in parts])
     _log_shared(joined, file_of, stored_text(joined.table, "id"))
     return joined
+
+
+def _times(parts: Sequence[UserMolecules], request: FileRequest) -> tuple[np.ndarray, Texts]:
+    """Read the times of all files as one column, since the years of one may be the dates of another."""
+    texts = Texts(chain.from_iterable(part.time_texts for part in parts))
+    if request.time_column is None:
+        return np.zeros(0), texts
+    times = read_times(list(texts), request.time_format, Missing.of(request.missing))
+    if np.isnan(times).any():
+        row = int(np.isnan(times).argmax())
+        raise BadInput(
+            f"time_column={request.time_column}: some files have numbers and others have dates, so {texts[row]!r} is "
+            f"neither before nor after {texts[int(np.isfinite(times).argmax())]!r}. Write all of them in one form."
+        )
+    return times, texts
 
 
 def _with_bounds(table: GraphTable) -> GraphTable:

@@ -47,6 +47,7 @@ from graphbench.benchmarks.molecules.chemistry.tables import (
 from graphbench.benchmarks.molecules.own_features import MoleculeFeatures, with_numbers
 from graphbench.contracts import GraphTable
 from graphbench.contracts.spec import METRICS
+from graphbench.data.columns import to_float32
 from graphbench.data.parts.kept import KeptParts
 from graphbench.data.parts.shares import Share
 from graphbench.data.splits import SPLIT_WORDS
@@ -228,8 +229,8 @@ def read_user_file(request: FileRequest, track: Track | None = None, kept: KeptP
         molecules.times = times[source]
         molecules.time_texts = Texts(rows.columns[request.time_column or ""][row] for row in source)
     if request.beside.columns:
-        chosen = torch.from_numpy(beside[arrays.rows[usable]])
-        molecules.table = with_numbers(molecules.table, chosen)
+        chosen = to_float32(beside[arrays.rows[usable]], f"{rows.source}: features")
+        molecules.table = with_numbers(molecules.table, torch.from_numpy(chosen))
     return molecules
 
 
@@ -362,7 +363,6 @@ def _collect(
     table = with_targets(graphs(usable), targets, exact=True)
     if signs is not None:
         table = with_bounds(table, targets, signs[source])
-        targets = np.where(signs[source] == 0, targets, np.nan)
     table = table if weights is None else with_weights(table, weights[source])
     ids = texts(request.id_column) if request.id_column else Texts(map(str, lines.tolist()))
     molecules = UserMolecules(
@@ -372,7 +372,8 @@ def _collect(
         [label.lower() for label in texts(request.split_column)] if request.split_column else [],
         rows.num_rows - len(usable),
     )
-    _log_repeats(molecules, targets, smiles, lines, rows)
+    # As stored: a property computed from two spellings of a molecule differs in its last digits.
+    _log_repeats(molecules, table.columns["y"].numpy(), smiles, lines, rows)
     return molecules
 
 

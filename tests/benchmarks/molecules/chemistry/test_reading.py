@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from ogb.utils import smiles2graph
 from rdkit import Chem
+from rdkit.Chem.Scaffolds import MurckoScaffold
 
 from graphbench.benchmarks.molecules.chemistry import reading
 from graphbench.benchmarks.molecules.chemistry.reading import Recipe, read_molecules
@@ -86,6 +87,23 @@ def test_an_aromatic_bond_outside_of_rings_is_the_single_bond_of_the_canonical_s
     for bond in mol.GetBonds():
         same = other.GetBondBetweenAtoms(place[bond.GetBeginAtomIdx()], place[bond.GetEndAtomIdx()])
         assert (bond.GetBondType(), bond.GetIsConjugated()) == (same.GetBondType(), same.GetIsConjugated())
+
+
+def test_labels_change_neither_canonical_smiles_nor_scaffold():
+    """Else a molecule and its copy with map numbers would be in different splits by scaffold."""
+    plain = "O=C(Nc1ccccc1)C1CCN(C)C1"
+    mol = Chem.MolFromSmiles(plain)
+    labelled = []
+    for label in (Chem.Atom.SetAtomMapNum, Chem.Atom.SetIsotope):
+        for number in range(mol.GetNumAtoms()):
+            copy = Chem.Mol(mol)
+            label(copy.GetAtomWithIdx(number), 15)
+            labelled.append(Chem.MolToSmiles(copy))
+    labelled += [plain.replace("N(C)", "N([2H])"), plain.replace("N(C)", "N([H:3])")]
+    arrays = read_molecules([plain, *labelled], Recipe("ogb", scaffold=True, canonical=True), num_workers=0)
+    assert not arrays.problems
+    assert set(arrays.scaffolds) == {MurckoScaffold.MurckoScaffoldSmiles(plain)}
+    assert len(set(arrays.canonical)) == 2  # the last two lack the methyl group
 
 
 def test_nothing_at_all_is_readable():

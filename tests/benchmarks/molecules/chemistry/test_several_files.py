@@ -96,6 +96,41 @@ def test_folds_of_a_column_are_those_of_all_files(files):
     assert all((files / file).read_text().splitlines()[int(line) - 1].endswith(",1") for file, _, line in lines)
 
 
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("{year}", "{year}-03-01"),  # whole years and dates: as one file would be read
+        ("{year}-03-01", "{year}"),
+        ("{year}", "{year}"),
+        ("{year}.5", "{year}"),
+    ],
+)
+def test_times_of_all_files_are_one_column(tmp_path, first, second):
+    for name, form, rows in (("new.csv", first, CHAINS[:8]), ("old.csv", second, CHAINS[8:])):
+        years = [2023 - CHAINS.index(text) for text in rows]
+        lines = [f"{text},{year},{form.format(year=year)}\n" for text, year in zip(rows, years, strict=True)]
+        (tmp_path / name).write_text("smiles,logS,day\n" + "".join(lines))
+    names = [str(tmp_path / name) for name in ("new.csv", "old.csv")]
+    data = Molecules(names, "logS", split="time", time_column="day", store=str(tmp_path), fractions=(0.5, 0.25, 0.25))
+    data.setup()
+    years = [data.tables[split].columns["y"].flatten().tolist() for split in SPLITS]
+    assert [len(part) for part in years] == [12, 6, 6]
+    assert max(years[0]) < min(years[1]) <= max(years[1]) < min(years[2])
+
+
+def test_numbers_and_dates_or_folds_and_words_cannot_be_one_column(files):
+    for name, day in (("a.csv", "43831"), ("b.csv", "2021-03-01")):
+        lines = [f"{text},1,{day},{'train' if name == 'a.csv' else n % 3}\n" for n, text in enumerate(CHAINS)]
+        (files / name).write_text("smiles,logS,day,set\n" + "".join(lines))
+    names = [str(files / name) for name in ("a.csv", "b.csv")]
+    for options, said in (
+        ({"split": "time", "time_column": "day"}, "'2021-03-01' is neither before nor after '43831'"),
+        ({"split": "column", "split_column": "set"}, "others fold numbers such as 0"),
+    ):
+        with pytest.raises(BadInput, match=said):
+            Molecules(names, "logS", store=str(files / "store"), **options).setup()
+
+
 def test_differing_values_of_a_molecule_in_two_files_are_named(files, caplog):
     (files / "again.csv").write_text(f"smiles,logS\n{CHAINS[5][::-1]},99\n")
     _opened(files, "solubility.csv", "acidity.csv", "again.csv")

@@ -125,6 +125,8 @@ def test_times_are_in_order():
     for cells, form in (
         (["1998", "2003.5", "2004", "20210304"], None),
         (["2019", "2019-02", "2019-02-11T23:59:59+00:00", "2019-02-12", "2019-02-12 00:00:01"], None),
+        (["0001-01-01", "1677-09-21", "2262-04-12", "9999-12-31"], None),  # placeholders, and the ends of nanoseconds
+        (["01/01/2020", "31/12/9999"], "%d/%m/%Y"),
         (["2020-01-01T00:30:00+02:00", "2019-12-31T23:00:00Z", "2020-01-01"], None),
         (["28/02/2019", "01/03/2019", "02/01/2020"], "%d/%m/%Y"),
         (["Jan 5, 1900", "Feb 1, 1969", "Mar 3, 2100"], "%b %d, %Y"),
@@ -144,3 +146,12 @@ def test_what_is_no_time_is_named_by_its_line():
     assert sorted((problem.line, "missing" in problem.kind) for problem in problems) == [
         (2, False), (3, True), (4, True), (5, False), (7, False),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("numbers", [["2021.5", "2021.12"], ["2021", "1998"], ["1612137600", "16"], ["1e3", "-2"]])
+@pytest.mark.parametrize("other", ["x", "n/a", "03/04/2021", "inf"])
+def test_a_cell_that_is_no_time_does_not_make_dates_of_numbers(numbers, other):
+    cells = [*numbers, other]
+    values, (problem,) = parse_times(MoleculeRows("f.csv", ["t"], {"t": cells}, lines=[2, 3, 4]), "t")
+    assert values[:2].tolist() == list(map(float, numbers))
+    assert (problem.line, np.isnan(values[2])) == (4, True)

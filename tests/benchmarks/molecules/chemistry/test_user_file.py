@@ -3,6 +3,7 @@
 import logging
 
 import pytest
+from rdkit import Chem
 
 from graphbench.benchmarks.molecules.chemistry.properties import penalized_logp
 from graphbench.benchmarks.molecules.chemistry.smiles import parse_smiles
@@ -89,6 +90,18 @@ def test_computed_target_may_not_hide_a_column(tmp_path):
     path.write_text("smiles,penalized_logp\nCC,1\n")
     with pytest.raises(BadInput, match="one word cannot mean both"):
         read_user_file(FileRequest(path))
+
+
+def test_spellings_of_a_molecule_have_equal_computed_targets(tmp_path, caplog):
+    path = tmp_path / "a.csv"
+    mol = Chem.MolFromSmiles("Cc1c(/C=N/c2cc(Br)ccn2)c(O)n2c(nc3ccccc32)c1C#N")
+    spellings = {Chem.MolToSmiles(mol, rootedAtAtom=atom.GetIdx(), canonical=False) for atom in mol.GetAtoms()}
+    path.write_text("\n".join(["smiles", "CCO", *sorted(spellings)]))
+    assert len({penalized_logp(Chem.MolFromSmiles(text)) for text in spellings}) > 1  # in float64
+    with caplog.at_level(logging.INFO):
+        read_user_file(FileRequest(path))
+    assert [record.levelname for record in caplog.records] == ["INFO"]
+    assert caplog.messages[0].endswith("rows, with equal targets.")
 
 
 def test_decimal_commas_and_repeats_are_told_in_one_line_each(tmp_path, caplog):
