@@ -6,7 +6,6 @@ Legend: n nodes, k eigenpairs, m vectors of a block.
 from __future__ import annotations
 
 import logging
-import warnings
 from collections.abc import Callable
 from itertools import pairwise
 from typing import TypeAlias
@@ -16,7 +15,7 @@ import torch
 from scipy import linalg
 from scipy.sparse import coo_array, csr_array, diags_array
 from scipy.sparse.csgraph import connected_components
-from scipy.sparse.linalg import eigsh, lobpcg, splu
+from scipy.sparse.linalg import eigsh, splu
 from torch import Tensor
 
 from graphbench.encodings._dense import SAME_VALUE, TIE, Normalization, SizeBlock, pivoted_basis
@@ -28,11 +27,13 @@ logger = logging.getLogger(__name__)
 LARGE = 2048
 #: Largest number of nodes of a component whose eigenvectors are computed densely.
 _DENSE = 600
-#: Iterations of LOBPCG between two checks of its residual, and number of checks.
-_ITERATIONS, _CHECKS = 30, 16
+#: Products with the Laplacian until eigenvectors must have converged, and fewest before they are given up.
+_PRODUCTS, _FEWEST = 10_000, 300
+#: Highest degree of a filter, and logarithm of the most by which it enlarges a vector: rounding errors grow as much.
+_DEGREE, _GROWTH = 400, 20.0
 #: Residual of an eigenvector relative to the smallest eigenvalue above 0, and rounding error relative to the largest.
 _RESIDUAL, _ROUNDING = 1e-8, 1e-14
-#: Mean degree up to which a factorisation is tried if LOBPCG is slow: paths, rings, grids and roads, whose factors
+#: Mean degree up to which a factorisation is tried if filters are slow: paths, rings, grids and roads, whose factors
 #: stay sparse. With a higher degree the factors may exceed the memory.
 _MEAN_DEGREE = 8
 #: Steps of inverse iteration.
@@ -123,9 +124,9 @@ def _products(one: _Walk, other: _Walk) -> np.ndarray:
 def smallest_eigenpairs(adjacency: csr_array, normalization: Normalization, count: int) -> tuple[Tensor, Tensor]:
     """Compute the `count` smallest eigenvalues of a graph's Laplacian, and eigenvectors in the basis of `_dense`.
 
-    Each component has one eigenvector of 0. The others are computed component by component: by LOBPCG with the degrees
-    as preconditioner (Knyazev 2001), which is fast for well-connected graphs, or by inverse iteration with a sparse
-    factorisation for graphs that are not well connected and have small degrees.
+    Each component has one eigenvector of 0. The others are computed component by component: by subspace iteration with
+    Chebyshev filters, which is fast for well-connected graphs, or by inverse iteration with a sparse factorisation for
+    graphs that are not well connected and have small degrees.
 
     Args:
         adjacency: symmetric, 0 or 1, without loops `[n, n]`.
@@ -219,7 +220,7 @@ def _solve_component(
     matrix = csr_array(scale @ (diags_array(degree) - local) @ scale)
     flat = (root[nodes] / np.linalg.norm(root[nodes]))[:, None]
     wanted = min(wanted, len(nodes) - 1)
-    # SciPy's LOBPCG itself switches to dense matrices if a block has more than a fifth of the columns.
+    # A block with more than a fifth of the columns gains nothing.
     if len(nodes) <= max(_DENSE, 5 * wanted):
         values, vectors = linalg.eigh(matrix.toarray())
         return nodes, values[1 : wanted + 1], vectors[:, 1 : wanted + 1], float(values[-1])
@@ -242,23 +243,21 @@ def _iterate(
         wanted: fewer than n / 5.
         largest: the approximate largest eigenvalue.
     """
-    size = matrix.shape[0]
+    size, high = matrix.shape[0], 1.01 * largest  # which is approximate
     # More vectors than wanted: convergence depends on the distance to the first eigenvalue outside the block.
     block = np.random.default_rng(0).standard_normal((size, min(wanted + max(4, wanted // 2), size // 5)))
-    inverse = diags_array(1 / np.maximum(matrix.diagonal(), np.finfo(float).tiny))
-    mean, before = adjacency.nnz / size, np.inf
-    for _ in range(_CHECKS):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about its tolerance, which the additional vectors need not reach
-            tolerance = _ROUNDING * largest
-            _, block = lobpcg(matrix, block, M=inverse, Y=flat, largest=False, tol=tolerance, maxiter=_ITERATIONS)
-        values, block, above = _ritz(matrix, block, wanted, largest)
+    values, block, above = _ritz(matrix, block - flat * (flat.T @ block), wanted, largest)
+    mean, products = adjacency.nnz / size, 0
+    while products < _PRODUCTS:
+        low = values[-1]
+        growth, gain = (np.arccosh(1 + 2 * (low - value) / (high - low)) for value in (values[0], values[wanted - 1]))
+        if products > _FEWEST and products + np.log(above) / max(gain, 1e-12) > _PRODUCTS:  # too slow
+            break
+        degree = int(np.clip(_GROWTH / max(growth, 1e-12), 2, _DEGREE))
+        products += degree
+        values, block, above = _ritz(matrix, _filter(matrix, flat, block, low, high, degree), wanted, largest)
         if above <= 1:
             return values[:wanted], block[:, :wanted]
-        rate = np.log(before / above) if np.isfinite(before) else np.inf
-        if mean <= _MEAN_DEGREE and np.log(above) > rate * _CHECKS / 2:  # too slow: it would need far more checks
-            break
-        before = above
     if mean <= _MEAN_DEGREE:
         solve = _solver(adjacency, root, flat)
         for _ in range(_STEPS):
@@ -270,6 +269,23 @@ def _iterate(
         f"The eigenvectors of a graph of {size:,} nodes with {mean:.1f} neighbours on average do not converge: use "
         "fewer of them (num_eigenvectors), another normalization, or RWSE."
     )
+
+
+def _filter(matrix: csr_array, flat: np.ndarray, block: np.ndarray, low: float, high: float, degree: int) -> np.ndarray:
+    """Apply the Chebyshev polynomial that is within ±1 for eigenvalues in [low, high], and large below.
+
+    Zhou, Saad, Tiago and Chelikowsky, "Self-consistent-field calculations using Chebyshev-filtered subspace iteration",
+    J. Comput. Phys. 219 (2006), algorithm 3.1. The eigenvalue of `flat` is moved from 0 to `high`.
+    """
+    centre, half = (high + low) / 2, (high - low) / 2
+
+    def shifted(vectors: np.ndarray) -> np.ndarray:
+        return (matrix @ vectors + flat * (high * (flat.T @ vectors)) - centre * vectors) / half
+
+    before, now = block, shifted(block)
+    for _ in range(degree - 1):
+        before, now = now, 2 * shifted(now) - before
+    return now
 
 
 def _ritz(matrix: csr_array, block: np.ndarray, wanted: int, largest: float) -> tuple[np.ndarray, np.ndarray, float]:

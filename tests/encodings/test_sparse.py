@@ -26,6 +26,9 @@ def joined(*graphs):
 GRAPHS = {
     "heavy degrees": nx.barabasi_albert_graph(700, 4, seed=0),
     "a ring, whose eigenvalues are double": nx.cycle_graph(640),
+    "a scale-free graph, whose eigenvalues are dense": nx.barabasi_albert_graph(1500, 2, seed=0),
+    "a random regular graph": nx.random_regular_graph(4, 1200, seed=0),
+    "a ring of cliques": nx.ring_of_cliques(90, 10),
     "a grid": nx.grid_2d_graph(21, 31),
     "components and single nodes": joined(
         nx.empty_graph(2),
