@@ -246,7 +246,10 @@ class ElectricFlow(GraphBenchmark):
             key |= {"laplacian": self.laplacian, "skip_trivial": self.skip_trivial}
         if self.graphs is not None:
             name, version = type(self.graphs).__name__, self.graphs.data_version
-            return key | {"graphs": {"name": name, "version": version, "source": self.graphs.source_key()}}
+            graphs: dict[str, Any] = {"name": name, "version": version, "source": self.graphs.source_key()}
+            # The train split is sampled from this share of its graphs only.
+            share = {"share": self.graphs.batch_options()} if self.graphs.train_fraction < 1 else {}
+            return key | {"graphs": graphs | share}
         key |= {"family": self.family, "nodes": [self.min_nodes, self.num_nodes]}
         option = {"ER": "edge_probability", "regular": "degree"}.get(self.family)
         return key | ({option: getattr(self, option)} if option else {})

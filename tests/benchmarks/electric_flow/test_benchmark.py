@@ -11,6 +11,7 @@ from quick import one_of_each
 from torch import nn
 
 from graphbench.benchmarks.block_models.csl import CSL
+from graphbench.benchmarks.block_models.pattern_cluster import CLUSTER
 from graphbench.benchmarks.electric_flow.benchmark import ElectricFlow
 from graphbench.callbacks.exact_resume import ExactResume
 from graphbench.contracts import Architecture, Representation
@@ -232,6 +233,17 @@ def test_graphs_of_another_benchmark(tmp_path):
         assert (np.count_nonzero(laplacian, axis=1) == 5).all()
         exact = scipy.linalg.expm(-0.5 * laplacian) @ batch.x_dense[rows].numpy()
         np.testing.assert_allclose(batch.y[rows], exact, atol=1e-4)
+
+
+def test_a_share_of_another_benchmarks_graphs_has_a_store_of_its_own(tmp_path):
+    sizes_of = {}
+    for share, seed in ((1.0, 0), (0.1, 0), (0.1, 1)):
+        other = CLUSTER(root=str(tmp_path), sizes=(40, 2, 2), train_fraction=share, seed=seed)
+        data = benchmark(tmp_path, graphs=other, num_demands=2)
+        other.setup()
+        sizes_of[share, seed] = set(data.tables["train"].num_nodes.tolist())
+        assert sizes_of[share, seed] <= set(other.tables["train"].num_nodes.tolist())
+    assert len(set(map(frozenset, sizes_of.values()))) == 3
 
 
 def test_fresh_graphs_have_the_encodings_that_a_model_asks_for(tmp_path):
