@@ -14,7 +14,7 @@ from graphbench.benchmarks.base import GraphBenchmark
 from graphbench.benchmarks.electric_flow import specs
 from graphbench.benchmarks.electric_flow.loader import FreshLoader
 from graphbench.benchmarks.electric_flow.resistor_graphs import Family, TableWiring, Wiring, make_wiring
-from graphbench.benchmarks.electric_flow.sampling import Problem, Target, stream
+from graphbench.benchmarks.electric_flow.sampling import Problem, Target, laplacians, stream, symmetric_normalised
 from graphbench.contracts import SPLITS, BenchmarkSpec, Features, GraphBatch, GraphTable
 from graphbench.contracts.devices import is_apple
 from graphbench.contracts.spec import with_sizes
@@ -27,6 +27,7 @@ Demands = Literal["gaussian", "sphere"]
 _CHUNK = 1000  # graphs of a fixed split that are sampled together; another number would change the graphs
 _FIXED = 1  # first word of the seeds of fixed splits; training batches have a different one
 _DEMANDS = 10  # default for graphs of another benchmark
+_EQUAL = 1e-10  # difference of eigenvalues that are equal up to rounding errors
 _MAX_NODES = 2000  # which have two million pairs, and a dense system of equations for every graph
 
 
@@ -194,13 +195,20 @@ class ElectricFlow(GraphBenchmark):
                 "family=FC with log_resistance=0 is one graph on which every map is a multiple of the demands and "
                 "every eigenvalue but the first is the same: set log_resistance above 0, or another family."
             )
-        sizes = range(self.min_nodes, self.num_nodes + 1)
-        square = any(math.isqrt(size) ** 2 == size for size in sizes)
-        if self.target == "eigenvectors" and (self.family == "CSL" or (self.family == "grid" and square)):
+        if self.target == "eigenvectors" and self._has_equal_eigenvalues():
             raise BadInput(
                 f"family={self.family} with log_resistance=0 has graphs with equal eigenvalues, whose eigenvectors "
                 "are arbitrary: set log_resistance above 0."
             )
+
+    def _has_equal_eigenvalues(self) -> bool:
+        """Return whether all graphs of some size have equal eigenvalues if every resistance is 1."""
+        sizes = range(self.min_nodes, self.num_nodes + 1)
+        if self.family == "grid":
+            wanted = self.num_nodes if self.num_eigenvectors is None else self.num_eigenvectors + self.skip_trivial
+            return any(_has_equal_on_grid(size, wanted, self.laplacian == "symmetric") for size in sizes)
+        complete = {"ER": self.edge_probability == 1, "regular": self.degree + 1 in sizes}
+        return self.family == "CSL" or complete[self.family]
 
     def _build_spec(self) -> BenchmarkSpec:
         """Build the specification of these options."""
@@ -317,3 +325,11 @@ class ElectricFlow(GraphBenchmark):
         world_size, rank = (trainer.world_size, trainer.global_rank) if trainer else (1, 0)
         options = (self.steps_per_epoch, self.batch_size, self.fresh_every, self.sampling_seed(), device)
         return FreshLoader(draw, *options, world_size, rank)
+
+
+def _has_equal_on_grid(num_nodes: int, wanted: int, normalised: bool) -> bool:
+    """Return whether one of the first `wanted` eigenvalues of a grid with resistances of 1 occurs twice."""
+    wires = make_wiring("grid", [num_nodes]).draw(1, torch.Generator())
+    laplacian = laplacians(wires, torch.ones(wires.tail.shape))
+    values = torch.linalg.eigvalsh(symmetric_normalised(laplacian) if normalised else laplacian)[0]
+    return bool((values.diff()[:wanted] < _EQUAL).any())

@@ -106,6 +106,8 @@ def test_centred_and_other_demands_have_stores_of_their_own():
         ({"target": "eigenvectors", "log_resistance": 0.0}, "every eigenvalue but the first is the same"),
         ({"target": "eigenvectors", "family": "CSL", "log_resistance": 0.0}, "equal eigenvalues"),
         ({"target": "eigenvectors", "family": "grid", "num_nodes": 9, "log_resistance": 0.0}, "equal eigenvalues"),
+        ({"target": "eigenvectors", "family": "ER", "edge_probability": 1.0, "log_resistance": 0.0}, "equal eigenvalues"),
+        ({"target": "eigenvectors", "family": "regular", "min_nodes": 4, "log_resistance": 0.0}, "equal eigenvalues"),
         ({"target": "eigenvectors", "num_eigenvectors": 1}, "constant on every graph"),
         ({"target": "eigenvectors", "centred": False}, "centred and demands do not apply"),
         ({"target": "eigenvectors", "demands": "sphere"}, "centred and demands do not apply"),
@@ -116,6 +118,20 @@ def test_centred_and_other_demands_have_stores_of_their_own():
 def test_options_whose_loss_is_degenerate_are_refused(options, message):
     with pytest.raises(BadInput, match=message):
         ElectricFlow(**options)
+
+
+@pytest.mark.parametrize("wanted", [2, 4, None])
+def test_grids_with_equal_eigenvalues_are_refused_and_no_others(wanted):
+    for size in range(4, 31):
+        rows = max(n for n in range(1, size) if size % n == 0 and n * n <= size)
+        path, other = (4 * np.sin(np.pi * np.arange(n) / (2 * n)) ** 2 for n in (rows, size // rows))
+        values = np.sort(np.add.outer(path, other).ravel())
+        options = {"target": "eigenvectors", "family": "grid", "num_nodes": size, "num_eigenvectors": wanted}
+        if np.diff(values)[:wanted].min() < 1e-9:
+            with pytest.raises(BadInput, match="equal eigenvalues"):
+                ElectricFlow(**options, log_resistance=0.0)
+        else:
+            ElectricFlow(**options, log_resistance=0.0)
 
 
 @pytest.mark.parametrize(
