@@ -106,7 +106,10 @@ def test_centred_and_other_demands_have_stores_of_their_own():
         ({"target": "eigenvectors", "log_resistance": 0.0}, "every eigenvalue but the first is the same"),
         ({"target": "eigenvectors", "family": "CSL", "log_resistance": 0.0}, "equal eigenvalues"),
         ({"target": "eigenvectors", "family": "grid", "num_nodes": 9, "log_resistance": 0.0}, "equal eigenvalues"),
-        ({"target": "eigenvectors", "family": "ER", "edge_probability": 1.0, "log_resistance": 0.0}, "equal eigenvalues"),
+        (
+            {"target": "eigenvectors", "family": "ER", "edge_probability": 1.0, "log_resistance": 0.0},
+            "equal eigenvalues",
+        ),
         ({"target": "eigenvectors", "family": "regular", "min_nodes": 4, "log_resistance": 0.0}, "equal eigenvalues"),
         ({"target": "eigenvectors", "num_eigenvectors": 1}, "constant on every graph"),
         ({"target": "eigenvectors", "centred": False}, "centred and demands do not apply"),
