@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -176,7 +175,7 @@ def _read_shape(file: Path) -> tuple[np.ndarray, int] | str:
 def _new_shape(file: Path) -> tuple[np.ndarray, int]:
     """Read points and normals `[points, 6]`, centred, with radius 1, and the number of the category."""
     names = {name: number for number, pair in enumerate(FOLDERS.items()) for name in pair}
-    folder = Path(os.path.abspath(file)).parent.name  # not resolved: a link counts where it is, not where it leads
+    folder = file.absolute().parent.name  # not resolved: a link counts where it is, not where it leads
     category = names.get(folder)
     if category is None:
         raise BadInput(f"its folder {folder!r} is not a category; expected one of {', '.join(FOLDERS)}")
