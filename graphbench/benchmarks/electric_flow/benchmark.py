@@ -58,7 +58,7 @@ class ElectricFlow(GraphBenchmark):
         num_eigenvectors: for target=eigenvectors, how many with the smallest eigenvalues; by default `num_nodes` (10 on
             another benchmark's graphs). Graphs with fewer nodes have columns of zeros instead.
         laplacian: Laplacian of the eigenvectors: unnormalised (L, as in the paper) or symmetric (D^(-1/2) L D^(-1/2)).
-        skip_trivial: omit the first eigenvector, which is the same for all graphs.
+        skip_trivial: omit the first eigenvector, which is the constant one, or D^(1/2) 1 for the symmetric Laplacian.
         centred: make the columns of demands add up to 0, as in the paper's text.
         demands: distribution of a column: `gaussian`, as in the authors' code, or `sphere`, as in the paper's text:
             uniform on the unit sphere (of the vectors that add up to 0, if centred). The loss as printed in the paper
@@ -70,8 +70,8 @@ class ElectricFlow(GraphBenchmark):
         graphs: another benchmark whose connected graphs replace the family, made simple and undirected, with
             resistances sampled here. Each split samples with replacement from that benchmark's split of the same name.
         fresh: sample training graphs during training; otherwise train on the fixed train split.
-        fresh_every: steps for which a batch is used before another is sampled; 10 in the paper.
-        steps_per_epoch: optimizer steps between validations.
+        fresh_every: times in a row that a batch is used before another is sampled; 10 in the paper.
+        steps_per_epoch: training batches of an epoch: optimizer steps, unless gradients are accumulated.
         graph_seed: seed of the fixed splits; training graphs depend on `seed`.
         sizes: graphs in the fixed train, validation and test splits.
         options: see `GraphBenchmark`.
@@ -122,6 +122,7 @@ class ElectricFlow(GraphBenchmark):
         default = num_nodes - self.skip_trivial if graphs is None else _DEMANDS
         self.num_targets = default if count is None else count
         self._wirings: dict[str, Wiring] = {}
+        self._fresh_loader: FreshLoader | None = None
         if graphs is None:
             family_wiring = make_wiring(family, range(self.min_nodes, num_nodes + 1), edge_probability, degree)
             self._wirings = dict.fromkeys(SPLITS, family_wiring)
@@ -303,7 +304,10 @@ class ElectricFlow(GraphBenchmark):
     # -- fresh batches -------------------------------------------------------------------------------------------
 
     def train_dataloader(self) -> GraphLoader | FreshLoader:  # type: ignore[override]
-        """Return fresh graphs, or the fixed split with `fresh=False` or if the trainer overfits a few batches."""
+        """Return fresh graphs, or the fixed split with `fresh=False` or if the trainer overfits a few batches.
+
+        Until `teardown` each new loader continues after the batches of the previous one.
+        """
         trainer = self.trainer
         if not self.fresh or getattr(trainer, "overfit_batches", 0) > 0:
             return super().train_dataloader()
@@ -324,7 +328,16 @@ class ElectricFlow(GraphBenchmark):
             device = torch.device("cpu")
         world_size, rank = (trainer.world_size, trainer.global_rank) if trainer else (1, 0)
         options = (self.steps_per_epoch, self.batch_size, self.fresh_every, self.sampling_seed(), device)
-        return FreshLoader(draw, *options, world_size, rank)
+        loader = FreshLoader(draw, *options, world_size, rank)
+        # Continue, since Lightning may reload, and a loop of one's own may create, a loader for every epoch.
+        loader.done = 0 if self._fresh_loader is None else self._fresh_loader.done
+        self._fresh_loader = loader
+        return loader
+
+    def teardown(self, stage: str) -> None:
+        """Stop as `GraphBenchmark` does; the next training starts with the first batch."""
+        super().teardown(stage)
+        self._fresh_loader = None
 
 
 def _has_equal_on_grid(num_nodes: int, wanted: int, normalised: bool) -> bool:

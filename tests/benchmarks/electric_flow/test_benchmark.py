@@ -199,6 +199,11 @@ def test_fresh_batches_match_the_specification_and_never_repeat(tmp_path):
             ids += batch.graph_id.tolist()
     assert ids == list(range(48))
     assert len(sums) == 6
+    for epoch in (2, 3):  # as in a loop that creates a loader for every epoch
+        ids = [graph for batch in data.train_dataloader() for graph in batch.graph_id.tolist()]
+        assert ids == list(range(24 * epoch, 24 * (epoch + 1)))
+    data.teardown("fit")
+    assert next(iter(data.train_dataloader())).graph_id[0] == 0
 
 
 def test_seed_number_and_rank_decide_a_batch(tmp_path):
@@ -319,7 +324,7 @@ class Mixer(Architecture):
         return Representation(self.map(x + heard / batch.edge_dense.mean()))
 
 
-def fit(folder, max_steps, name, checkpoint=None):
+def fit(folder, max_steps, name, checkpoint=None, reload=0):
     pl.seed_everything(3)
     data = ElectricFlow(root=str(folder), **{**SMALL, "steps_per_epoch": 5}, fresh_every=2)
     module = BenchmarkModule(data.spec, Mixer)
@@ -332,6 +337,7 @@ def fit(folder, max_steps, name, checkpoint=None):
         enable_progress_bar=False,
         enable_model_summary=False,
         num_sanity_val_steps=0,
+        reload_dataloaders_every_n_epochs=reload,
         use_distributed_sampler=False,
         default_root_dir=folder,
     )
@@ -345,8 +351,10 @@ def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path):
     whole, _ = fit(tmp_path, 13, "whole.ckpt")
     part, checkpoint = fit(tmp_path, 7, "part.ckpt")
     resumed, _ = fit(tmp_path, 13, "resumed.ckpt", checkpoint)
+    reloaded, _ = fit(tmp_path, 13, "reloaded.ckpt", checkpoint, reload=1)
     weights = [name for name in whole if name.startswith("architecture")]
     assert len(weights) == 2
     for name in weights:
         assert torch.equal(whole[name], resumed[name])
+        assert torch.equal(whole[name], reloaded[name])
         assert not torch.equal(whole[name], part[name])
