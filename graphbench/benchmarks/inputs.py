@@ -132,7 +132,7 @@ def _classes_by_folder(frame: pd.DataFrame, data: Benchmark, further: Mapping[st
     """Return the class of each file from its folders, "" if there is none; None if the rows are not files."""
     if list(frame.columns) != ["file"] or not data.spec.num_classes:
         return None
-    classes, (target,) = {name: name for name in data.class_labels()} | further, data.target_labels()
+    classes, (target,) = {name: name for name in data.class_labels()} | dict(further), data.target_labels()
     folders = (reversed(name.split("/")[:-1]) for name in frame["file"])
     return {target: [next((classes[folder] for folder in path if folder in classes), "") for path in folders]}
 
