@@ -315,7 +315,7 @@ def _are_connected(tail: Tensor, head: Tensor, present: Tensor, num_nodes: int) 
     reachable = torch.eye(num_nodes, device=tail.device).repeat(len(tail), 1, 1)
     weight = present.to(reachable.dtype)
     for row, column in ((tail, head), (head, tail)):
-        reachable.view(len(tail), -1).scatter_add_(1, row * num_nodes + column, weight)
+        reachable.view(len(tail), num_nodes**2).scatter_add_(1, row * num_nodes + column, weight)
     for _ in range(max(num_nodes - 1, 1).bit_length()):  # the longest path has n - 1 edges; each square doubles them
         reachable = (reachable @ reachable).clamp_(max=1)
     return (reachable[:, 0] > 0).all(1)
