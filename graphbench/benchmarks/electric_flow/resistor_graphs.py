@@ -123,7 +123,8 @@ class ErdosRenyiWiring(Wiring):
         tail, head = self.pairs.to(generator.device)
 
         def candidates(count: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-            present = torch.rand(count, len(tail), generator=generator, device=tail.device) < self.probability
+            draw = torch.rand(count, len(tail), generator=generator, device=tail.device, dtype=torch.float32)
+            present = draw < self.probability
             ends = tail.expand_as(present) * present, head.expand_as(present) * present
             return *ends, present, _are_connected(*ends, present, self.max_nodes)
 
@@ -312,7 +313,7 @@ def _rejection_sample(
 
 def _are_connected(tail: Tensor, head: Tensor, present: Tensor, num_nodes: int) -> Tensor:
     """Return whether each graph is connected `[G]`, by repeated squaring of its reachability."""
-    reachable = torch.eye(num_nodes, device=tail.device).repeat(len(tail), 1, 1)
+    reachable = torch.eye(num_nodes, device=tail.device, dtype=torch.float32).repeat(len(tail), 1, 1)
     weight = present.to(reachable.dtype)
     for row, column in ((tail, head), (head, tail)):
         reachable.view(len(tail), num_nodes**2).scatter_add_(1, row * num_nodes + column, weight)
