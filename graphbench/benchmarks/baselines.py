@@ -67,8 +67,11 @@ def predict_by_features(tables: Mapping[str, GraphTable], spec: BenchmarkSpec) -
     if spec.num_classes is None:
         from sklearn.linear_model import Ridge
 
-        ridge = Ridge().fit(scaled(features), y[rows])
-        return {"ridge on edge features": {s: ridge.predict(x).reshape(len(x), -1) for s, x in inputs.items()}}
+        # Fitted on logarithms where the models are: else a small number may become one below 0, which has none.
+        logged = spec.log10_targets
+        ridge = Ridge().fit(scaled(features), to_log10(y[rows], logged))
+        answers = {split: ridge.predict(x).reshape(len(x), -1) for split, x in inputs.items()}
+        return {"ridge on edge features": {split: from_log10(values, logged) for split, values in answers.items()}}
     classes = y[rows, 0]
     if len(np.unique(classes)) < 2:
         return {}

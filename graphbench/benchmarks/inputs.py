@@ -93,13 +93,16 @@ def parts_of_items(
             yield InputPart(rows, build(list(made.values())), list(made), problems)
 
 
-def with_labels(parts: Iterable[InputPart], data: Benchmark, source: str) -> Iterator[InputPart]:
+def with_labels(
+    parts: Iterable[InputPart], data: Benchmark, source: str, folders: Mapping[str, str] | None = None
+) -> Iterator[InputPart]:
     """Add the column `y` to the graphs of an input: NaN (or class -1) where a cell is empty.
 
     Cells are read like those of a training file: targets by their names in any case, classes by the names (or numbers)
     used in training. Numbers that are bounds (`>10`) count as empty, since they cannot be scored; their number is
     logged. A cell with any other content is a problem of its row. Inputs that are files have the class named by their
-    nearest folder, as in a training folder, and no class without such a folder below `source`.
+    nearest folder, as in a training folder, and no class without such a folder below `source`. `folders` maps further
+    names of folders to classes.
 
     Raises:
         BadInput: targets belong to nodes, or the input lacks a target's column.
@@ -109,7 +112,7 @@ def with_labels(parts: Iterable[InputPart], data: Benchmark, source: str) -> Ite
     commas: bool | None = None  # until a cell of the first parts decides it; "1500" is the same number either way
     num_bounds = 0
     for part in parts:
-        columns = _classes_by_folder(part.frame, data) or input_cells(
+        columns = _classes_by_folder(part.frame, data, folders or {}) or input_cells(
             part.frame, data.target_labels(), source, "which the model was trained to predict"
         )
         signs: np.ndarray | None = None
@@ -125,13 +128,13 @@ def with_labels(parts: Iterable[InputPart], data: Benchmark, source: str) -> Ite
         logger.info("%s: %d targets are bounds (such as >10), which no score counts", source, num_bounds)
 
 
-def _classes_by_folder(frame: pd.DataFrame, data: Benchmark) -> dict[str, list[str]] | None:
+def _classes_by_folder(frame: pd.DataFrame, data: Benchmark, further: Mapping[str, str]) -> dict[str, list[str]] | None:
     """Return the class of each file from its folders, "" if there is none; None if the rows are not files."""
     if list(frame.columns) != ["file"] or not data.spec.num_classes:
         return None
-    classes, (target,) = set(data.class_labels()), data.target_labels()
+    classes, (target,) = {name: name for name in data.class_labels()} | dict(further), data.target_labels()
     folders = (reversed(name.split("/")[:-1]) for name in frame["file"])
-    return {target: [next((folder for folder in path if folder in classes), "") for path in folders]}
+    return {target: [next((classes[folder] for folder in path if folder in classes), "") for path in folders]}
 
 
 def input_cells(frame: pd.DataFrame, names: Sequence[str], source: str, purpose: str) -> dict[str, list[str]]:

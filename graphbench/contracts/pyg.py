@@ -263,27 +263,29 @@ def named_features(data: Data, spec: BenchmarkSpec, num_nodes: int, num_edges: i
     features = _features(data, spec.node, "x", "x_dense", num_nodes)
     features |= _features(data, spec.edge, "edge_attr", "edge_dense", num_edges)
     if spec.coordinates:
-        features["pos"] = _rows(data, "pos", num_nodes).float()
+        features["pos"] = _rows(data, "pos", num_nodes, spec.coordinates).float()
     return features
 
 
 def _features(data: Data, features: Features, categorical: str, dense: str, rows: int) -> dict[str, Tensor]:
     named = {}
     if features.vocabularies:
-        values = _rows(data, categorical, rows)
+        values = _rows(data, categorical, rows, len(features.vocabularies))
         # Many PyG data sets store categories as floats.
         if values.is_floating_point() and not bool((values == values.round()).all()):
             raise BadInput(f"{categorical} must contain category numbers, not real numbers")
         named[categorical] = values.to(torch.int64)
     if features.dense:
         name = dense if dense in data or features.vocabularies else categorical
-        named[dense] = _rows(data, name, rows).float()
+        named[dense] = _rows(data, name, rows, features.dense).float()
     return named
 
 
-def _rows(data: Data, name: str, rows: int) -> Tensor:
-    """Return a field as `[rows, width]`."""
+def _rows(data: Data, name: str, rows: int, width: int) -> Tensor:
+    """Return a field as `[rows, width]`; an absent one without rows is empty."""
     if name not in data or data[name] is None:
+        if not rows:  # as in networkx, where only edges have attributes of edges
+            return torch.zeros(0, width, device=device_of(data))
         raise BadInput(f"the graph has no field {name!r}; it has {', '.join(map(str, data.keys())) or 'none'}")
     values = torch.as_tensor(data[name])
     if values.dim() == 0 or len(values) != rows:

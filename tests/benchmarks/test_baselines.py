@@ -48,6 +48,18 @@ def test_numbers_that_are_linear_in_the_features_are_found(kind):
         assert np.abs(predicted - truth).max() < 0.1 * truth.std() + 0.05
 
 
+def test_a_target_in_log10_is_fitted_on_its_logarithm():
+    spec = dataclasses.replace(tiny_spec("edge-regression", "dense"), log10_targets=(True, False))
+    tables = tables_of(spec)
+    for table in tables.values():
+        dense = table.columns["edge_dense"][:, :1].double()
+        table.columns["y"] = torch.cat([10 ** (3 * dense), 1 - 2 * dense], 1)
+    for split, predicted in predict_by_features(tables, spec)["ridge on edge features"].items():
+        truth = tables[split].columns["y"].numpy()
+        np.testing.assert_allclose(np.log10(predicted[:, 0]), np.log10(truth[:, 0]), atol=0.2)
+        np.testing.assert_allclose(predicted[:, 1], truth[:, 1], atol=0.2)
+
+
 def test_classes_that_a_feature_tells_are_found():
     spec = tiny_spec("edge-classification", "dense")
     tables = tables_of(spec)

@@ -124,6 +124,21 @@ def test_an_undirected_edge_counts_twice():
     assert part.table.columns["x"][:, 0].tolist() == [0, 1, 2, 0, 1, 2]
 
 
+def test_a_graph_without_edges_needs_no_features_of_edges():
+    wanted = spec(Features((3,)), Features((4, 4), dense=2))
+    alone = nx.Graph()
+    alone.add_node("a", x=[2])
+    joined = Data(x=torch.tensor([[1]] * 3), edge_index=EDGES, edge_attr=torch.ones(3, 2), edge_dense=torch.rand(3, 2))
+    without = Data(x=torch.tensor([[0]]), edge_attr=torch.empty(0, 2), edge_dense=None)
+    (part,) = read_graphs([alone, joined, without], wanted, 10)
+    assert not part.problems
+    batch = part.table.batch([0, 1, 2])
+    assert batch.ptr.tolist() == [0, 1, 4, 5]
+    assert torch.equal(batch.edge_index, EDGES + 1)
+    assert torch.equal(batch.edge_attr, torch.ones(3, 2, dtype=torch.int64))
+    assert torch.equal(batch.edge_dense, joined.edge_dense)
+
+
 def test_parts_and_problems():
     good, torn = Data(x=torch.tensor([[1]] * 3), edge_index=EDGES), Data(x=torch.tensor([1]), edge_index=EDGES)
     cases = {

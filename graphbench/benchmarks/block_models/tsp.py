@@ -89,7 +89,7 @@ class TSP(GraphBenchmark):
             self.spec = replace(self.spec, **facts, source=names[source], offline=source == "text")
         elif num_nodes:
             mean = (fewest + most) / 2
-            edges = mean * min(NEIGHBOURS, mean - 1)
+            edges = sum(n * min(NEIGHBOURS, n - 1) for n in range(fewest, most + 1)) / (most - fewest + 1)
             self.spec = replace(self.spec, mean_nodes=mean, max_nodes=most, mean_edges=edges, disk_mb=None)
 
     def source_key(self) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from graphbench.benchmarks.base import GraphBenchmark
 from graphbench.benchmarks.electric_flow import specs
 from graphbench.benchmarks.electric_flow.loader import FreshLoader
 from graphbench.benchmarks.electric_flow.resistor_graphs import Family, TableWiring, Wiring, make_wiring
-from graphbench.benchmarks.electric_flow.sampling import Problem, Target, stream
+from graphbench.benchmarks.electric_flow.sampling import Problem, Target, laplacians, stream, symmetric_normalised
 from graphbench.contracts import SPLITS, BenchmarkSpec, Features, GraphBatch, GraphTable
 from graphbench.contracts.devices import is_apple
 from graphbench.contracts.spec import with_sizes
@@ -27,6 +27,7 @@ Demands = Literal["gaussian", "sphere"]
 _CHUNK = 1000  # graphs of a fixed split that are sampled together; another number would change the graphs
 _FIXED = 1  # first word of the seeds of fixed splits; training batches have a different one
 _DEMANDS = 10  # default for graphs of another benchmark
+_EQUAL = 1e-10  # difference of eigenvalues that are equal up to rounding errors
 _MAX_NODES = 2000  # which have two million pairs, and a dense system of equations for every graph
 
 
@@ -57,7 +58,7 @@ class ElectricFlow(GraphBenchmark):
         num_eigenvectors: for target=eigenvectors, how many with the smallest eigenvalues; by default `num_nodes` (10 on
             another benchmark's graphs). Graphs with fewer nodes have columns of zeros instead.
         laplacian: Laplacian of the eigenvectors: unnormalised (L, as in the paper) or symmetric (D^(-1/2) L D^(-1/2)).
-        skip_trivial: omit the first eigenvector, which is the same for all graphs.
+        skip_trivial: omit the first eigenvector, which is the constant one, or D^(1/2) 1 for the symmetric Laplacian.
         centred: make the columns of demands add up to 0, as in the paper's text.
         demands: distribution of a column: `gaussian`, as in the authors' code, or `sphere`, as in the paper's text:
             uniform on the unit sphere (of the vectors that add up to 0, if centred). The loss as printed in the paper
@@ -69,8 +70,8 @@ class ElectricFlow(GraphBenchmark):
         graphs: another benchmark whose connected graphs replace the family, made simple and undirected, with
             resistances sampled here. Each split samples with replacement from that benchmark's split of the same name.
         fresh: sample training graphs during training; otherwise train on the fixed train split.
-        fresh_every: steps for which a batch is used before another is sampled; 10 in the paper.
-        steps_per_epoch: optimizer steps between validations.
+        fresh_every: times in a row that a batch is used before another is sampled; 10 in the paper.
+        steps_per_epoch: training batches of an epoch: optimizer steps, unless gradients are accumulated.
         graph_seed: seed of the fixed splits; training graphs depend on `seed`.
         sizes: graphs in the fixed train, validation and test splits.
         options: see `GraphBenchmark`.
@@ -121,6 +122,7 @@ class ElectricFlow(GraphBenchmark):
         default = num_nodes - self.skip_trivial if graphs is None else _DEMANDS
         self.num_targets = default if count is None else count
         self._wirings: dict[str, Wiring] = {}
+        self._fresh_loader: FreshLoader | None = None
         if graphs is None:
             family_wiring = make_wiring(family, range(self.min_nodes, num_nodes + 1), edge_probability, degree)
             self._wirings = dict.fromkeys(SPLITS, family_wiring)
@@ -194,13 +196,20 @@ class ElectricFlow(GraphBenchmark):
                 "family=FC with log_resistance=0 is one graph on which every map is a multiple of the demands and "
                 "every eigenvalue but the first is the same: set log_resistance above 0, or another family."
             )
-        sizes = range(self.min_nodes, self.num_nodes + 1)
-        square = any(math.isqrt(size) ** 2 == size for size in sizes)
-        if self.target == "eigenvectors" and (self.family == "CSL" or (self.family == "grid" and square)):
+        if self.target == "eigenvectors" and self._has_equal_eigenvalues():
             raise BadInput(
                 f"family={self.family} with log_resistance=0 has graphs with equal eigenvalues, whose eigenvectors "
                 "are arbitrary: set log_resistance above 0."
             )
+
+    def _has_equal_eigenvalues(self) -> bool:
+        """Return whether all graphs of some size have equal eigenvalues if every resistance is 1."""
+        sizes = range(self.min_nodes, self.num_nodes + 1)
+        if self.family == "grid":
+            wanted = self.num_nodes if self.num_eigenvectors is None else self.num_eigenvectors + self.skip_trivial
+            return any(_has_equal_on_grid(size, wanted, self.laplacian == "symmetric") for size in sizes)
+        complete = {"ER": self.edge_probability == 1, "regular": self.degree + 1 in sizes}
+        return self.family == "CSL" or complete[self.family]
 
     def _build_spec(self) -> BenchmarkSpec:
         """Build the specification of these options."""
@@ -246,7 +255,10 @@ class ElectricFlow(GraphBenchmark):
             key |= {"laplacian": self.laplacian, "skip_trivial": self.skip_trivial}
         if self.graphs is not None:
             name, version = type(self.graphs).__name__, self.graphs.data_version
-            return key | {"graphs": {"name": name, "version": version, "source": self.graphs.source_key()}}
+            graphs: dict[str, Any] = {"name": name, "version": version, "source": self.graphs.source_key()}
+            # The train split is sampled from this share of its graphs only.
+            share = {"share": self.graphs.batch_options()} if self.graphs.train_fraction < 1 else {}
+            return key | {"graphs": graphs | share}
         key |= {"family": self.family, "nodes": [self.min_nodes, self.num_nodes]}
         option = {"ER": "edge_probability", "regular": "degree"}.get(self.family)
         return key | ({option: getattr(self, option)} if option else {})
@@ -292,7 +304,10 @@ class ElectricFlow(GraphBenchmark):
     # -- fresh batches -------------------------------------------------------------------------------------------
 
     def train_dataloader(self) -> GraphLoader | FreshLoader:  # type: ignore[override]
-        """Return fresh graphs, or the fixed split with `fresh=False` or if the trainer overfits a few batches."""
+        """Return fresh graphs, or the fixed split with `fresh=False` or if the trainer overfits a few batches.
+
+        Until `teardown` each new loader continues after the batches of the previous one.
+        """
         trainer = self.trainer
         if not self.fresh or getattr(trainer, "overfit_batches", 0) > 0:
             return super().train_dataloader()
@@ -313,4 +328,21 @@ class ElectricFlow(GraphBenchmark):
             device = torch.device("cpu")
         world_size, rank = (trainer.world_size, trainer.global_rank) if trainer else (1, 0)
         options = (self.steps_per_epoch, self.batch_size, self.fresh_every, self.sampling_seed(), device)
-        return FreshLoader(draw, *options, world_size, rank)
+        loader = FreshLoader(draw, *options, world_size, rank)
+        # Continue, since Lightning may reload, and a loop of one's own may create, a loader for every epoch.
+        loader.done = 0 if self._fresh_loader is None else self._fresh_loader.done
+        self._fresh_loader = loader
+        return loader
+
+    def teardown(self, stage: str) -> None:
+        """Stop as `GraphBenchmark` does; the next training starts with the first batch."""
+        super().teardown(stage)
+        self._fresh_loader = None
+
+
+def _has_equal_on_grid(num_nodes: int, wanted: int, normalised: bool) -> bool:
+    """Return whether one of the first `wanted` eigenvalues of a grid with resistances of 1 occurs twice."""
+    wires = make_wiring("grid", [num_nodes]).draw(1, torch.Generator())
+    laplacian = laplacians(wires, torch.ones(wires.tail.shape))
+    values = torch.linalg.eigvalsh(symmetric_normalised(laplacian) if normalised else laplacian)[0]
+    return bool((values.diff()[:wanted] < _EQUAL).any())

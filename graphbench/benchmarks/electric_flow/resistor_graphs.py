@@ -123,7 +123,8 @@ class ErdosRenyiWiring(Wiring):
         tail, head = self.pairs.to(generator.device)
 
         def candidates(count: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-            present = torch.rand(count, len(tail), generator=generator, device=tail.device) < self.probability
+            draw = torch.rand(count, len(tail), generator=generator, device=tail.device, dtype=torch.float32)
+            present = draw < self.probability
             ends = tail.expand_as(present) * present, head.expand_as(present) * present
             return *ends, present, _are_connected(*ends, present, self.max_nodes)
 
@@ -312,10 +313,10 @@ def _rejection_sample(
 
 def _are_connected(tail: Tensor, head: Tensor, present: Tensor, num_nodes: int) -> Tensor:
     """Return whether each graph is connected `[G]`, by repeated squaring of its reachability."""
-    reachable = torch.eye(num_nodes, device=tail.device).repeat(len(tail), 1, 1)
+    reachable = torch.eye(num_nodes, device=tail.device, dtype=torch.float32).repeat(len(tail), 1, 1)
     weight = present.to(reachable.dtype)
     for row, column in ((tail, head), (head, tail)):
-        reachable.view(len(tail), -1).scatter_add_(1, row * num_nodes + column, weight)
+        reachable.view(len(tail), num_nodes**2).scatter_add_(1, row * num_nodes + column, weight)
     for _ in range(max(num_nodes - 1, 1).bit_length()):  # the longest path has n - 1 edges; each square doubles them
         reachable = (reachable @ reachable).clamp_(max=1)
     return (reachable[:, 0] > 0).all(1)

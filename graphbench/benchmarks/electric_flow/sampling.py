@@ -66,7 +66,8 @@ class Problem:
             targets = smallest_eigenvectors(laplacian, wires.num_nodes, self.skip + self.num_targets)
             return Networks(wires, resistance, None, targets[..., self.skip :].float())
         shape = (num_graphs, wires.max_nodes, self.num_targets)
-        demands = torch.randn(shape, generator=generator, device=generator.device)
+        # Not the default dtype, in which the same seed would give other graphs.
+        demands = torch.randn(shape, generator=generator, device=generator.device, dtype=torch.float32)
         if self.centred:
             demands = centred(demands, wires.num_nodes)
         else:
@@ -186,7 +187,7 @@ def sample_resistors(
         (torch.Size([3, 20]), [10, 10, 10])
     """
     wires = wiring.draw(num_graphs, generator).shuffled(generator)
-    uniform = torch.rand(wires.tail.shape, generator=generator, device=generator.device)
+    uniform = torch.rand(wires.tail.shape, generator=generator, device=generator.device, dtype=torch.float32)
     return wires, torch.exp(log_resistance * (2 * uniform - 1))
 
 

@@ -70,7 +70,7 @@ class Augmentation:
             x, y, z = (math.radians(self.tilt) * normal).unbind(1)
             rotate_clouds(batch, turns_by(z, 2) @ turns_by(y, 1) @ turns_by(x, 0))
         low, high = self.scaling
-        share = torch.rand(batch.num_graphs, 3 if self.scale_axes else 1, generator=generator, device=generator.device)
+        share = _uniform((batch.num_graphs, 3 if self.scale_axes else 1), generator)
         scale = (low + (high - low) * share)[batch.batch]
         batch.pos = batch.pos * scale
         if self.scale_axes:
@@ -81,14 +81,19 @@ class Augmentation:
             batch.pos = batch.pos + self.jitter * _normal(tuple(batch.pos.shape), _MAX_NOISE, generator)
 
 
+def _uniform(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
+    """Sample uniform numbers in [0, 1), in float32 whatever the default dtype, which would change them."""
+    return torch.rand(shape, generator=generator, device=generator.device, dtype=torch.float32)
+
+
 def _signed(rows: int, columns: int, generator: torch.Generator) -> Tensor:
     """Sample uniform numbers between -1 and 1 `[rows, columns]`."""
-    return 2 * torch.rand(rows, columns, generator=generator, device=generator.device) - 1
+    return 2 * _uniform((rows, columns), generator) - 1
 
 
 def _normal(shape: tuple[int, ...], most: float, generator: torch.Generator) -> Tensor:
     """Sample normal numbers with deviation 1, clamped at `most`."""
-    return torch.randn(shape, generator=generator, device=generator.device).clamp(-most, most)
+    return torch.randn(shape, generator=generator, device=generator.device, dtype=torch.float32).clamp(-most, most)
 
 
 def rotate_clouds(batch: GraphBatch, rotations: Tensor) -> None:
@@ -120,8 +125,8 @@ def drop_points(batch: GraphBatch, columns: Sequence[str], most: float, generato
         tensor([0, 1, 2, 3])
     """
     device = generator.device
-    share = most * torch.rand(batch.num_graphs, generator=generator, device=device)
-    dropped = torch.rand(batch.num_nodes, generator=generator, device=device) < share[batch.batch]
+    share = most * _uniform((batch.num_graphs,), generator)
+    dropped = _uniform((batch.num_nodes,), generator) < share[batch.batch]
     rows = torch.where(dropped, batch.ptr[batch.batch], torch.arange(batch.num_nodes, device=device))
     for name in columns:
         batch[name] = batch[name][rows]
@@ -145,7 +150,7 @@ def random_rotations(count: int, generator: torch.Generator) -> Tensor:
     A normalised vector of four independent normal numbers is uniform on the sphere of unit quaternions (w, x, y, z),
     and the map from quaternions to rotations preserves uniformity (Shoemake, "Uniform Random Rotations", 1992).
     """
-    quaternion = torch.randn(count, 4, generator=generator, device=generator.device)
+    quaternion = torch.randn(count, 4, generator=generator, device=generator.device, dtype=torch.float32)
     w, x, y, z = torch.nn.functional.normalize(quaternion, dim=1).unbind(1)
     rows = (
         (1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)),
@@ -157,7 +162,7 @@ def random_rotations(count: int, generator: torch.Generator) -> Tensor:
 
 def random_turns(count: int, generator: torch.Generator, axis: int = 2) -> Tensor:
     """Sample rotations about one axis with uniform angles: `[count, 3, 3]`, float32, on the generator's device."""
-    return turns_by(2 * torch.pi * torch.rand(count, generator=generator, device=generator.device), axis)
+    return turns_by(2 * torch.pi * _uniform((count,), generator), axis)
 
 
 def turns_by(angle: Tensor, axis: int = 2) -> Tensor:

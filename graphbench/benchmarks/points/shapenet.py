@@ -175,11 +175,10 @@ def _read_shape(file: Path) -> tuple[np.ndarray, int] | str:
 def _new_shape(file: Path) -> tuple[np.ndarray, int]:
     """Read points and normals `[points, 6]`, centred, with radius 1, and the number of the category."""
     names = {name: number for number, pair in enumerate(FOLDERS.items()) for name in pair}
-    category = names.get(file.resolve().parent.name)
+    folder = file.absolute().parent.name  # not resolved: a link counts where it is, not where it leads
+    category = names.get(folder)
     if category is None:
-        raise BadInput(
-            f"its folder {file.resolve().parent.name!r} is not a category; expected one of {', '.join(FOLDERS)}"
-        )
+        raise BadInput(f"its folder {folder!r} is not a category; expected one of {', '.join(FOLDERS)}")
     values = read_points(file)
     # A seventh number is the part, as in the published files.
     values = checked_points(values[:, :6] if values.ndim == 2 and values.shape[1] == _COLUMNS else values)

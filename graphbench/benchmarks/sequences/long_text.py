@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from graphbench.benchmarks.inputs import with_labels
 from graphbench.benchmarks.sequences import specs
 from graphbench.benchmarks.sequences.base import Sequences, to_table
 from graphbench.benchmarks.sequences.inputs import TextInput, Tokens, bytes_of
-from graphbench.contracts import GraphTable
+from graphbench.contracts import GraphTable, InputPart
 from graphbench.data.archives import read_tar
 from graphbench.data.splits import permutation
 from graphbench.errors import BadInput, CorruptData, MissingData, check_range
@@ -66,6 +67,11 @@ class Text(TextInput):
     def tokens_of(self, texts: Sequence[str]) -> Tokens:
         """Return the first bytes of a text."""
         return Tokens(_first_bytes(texts[0], self.max_length))
+
+    def read_labelled(self, source: str, column: str | None = None, size: int = 1024) -> Iterator[InputPart]:
+        """Read labels like `GraphBenchmark.read_labelled`, also from the folders neg and pos of the published data."""
+        folders = dict(zip(SENTIMENTS, self.class_labels(), strict=True))
+        return with_labels(self.read_input(source, column, size), self, source, folders)
 
     def source_key(self) -> dict[str, Any]:
         """Return the published data set and the options of reading: a prepared store needs no reviews."""

@@ -106,6 +106,12 @@ def test_drawing_is_pinned():
     assert hashlib.sha256(np.round(points, 12).tobytes()).hexdigest()[:16] == "7251ae00f9d9f7c9"
 
 
+def test_other_numbers_of_points_have_the_stated_mean_of_edges():
+    for fewest, most in ((6, 6), (4, 26), (20, 40), (30, 60)):
+        edges = [len(near_edges(np.random.rand(n, 2), np.arange(n))[0]) for n in range(fewest, most + 1)]
+        assert TSP(num_nodes=(fewest, most)).spec.mean_edges == pytest.approx(np.mean(edges))
+
+
 def test_the_full_set_has_the_listed_sizes(tmp_path, monkeypatch):
     """Sizes are drawn before tours are solved, so any order can replace the tours here."""
     monkeypatch.setattr(pool, "available_cores", lambda: 1)

@@ -11,6 +11,7 @@ from quick import one_of_each
 from torch import nn
 
 from graphbench.benchmarks.block_models.csl import CSL
+from graphbench.benchmarks.block_models.pattern_cluster import CLUSTER
 from graphbench.benchmarks.electric_flow.benchmark import ElectricFlow
 from graphbench.callbacks.exact_resume import ExactResume
 from graphbench.contracts import Architecture, Representation
@@ -105,6 +106,11 @@ def test_centred_and_other_demands_have_stores_of_their_own():
         ({"target": "eigenvectors", "log_resistance": 0.0}, "every eigenvalue but the first is the same"),
         ({"target": "eigenvectors", "family": "CSL", "log_resistance": 0.0}, "equal eigenvalues"),
         ({"target": "eigenvectors", "family": "grid", "num_nodes": 9, "log_resistance": 0.0}, "equal eigenvalues"),
+        (
+            {"target": "eigenvectors", "family": "ER", "edge_probability": 1.0, "log_resistance": 0.0},
+            "equal eigenvalues",
+        ),
+        ({"target": "eigenvectors", "family": "regular", "min_nodes": 4, "log_resistance": 0.0}, "equal eigenvalues"),
         ({"target": "eigenvectors", "num_eigenvectors": 1}, "constant on every graph"),
         ({"target": "eigenvectors", "centred": False}, "centred and demands do not apply"),
         ({"target": "eigenvectors", "demands": "sphere"}, "centred and demands do not apply"),
@@ -115,6 +121,20 @@ def test_centred_and_other_demands_have_stores_of_their_own():
 def test_options_whose_loss_is_degenerate_are_refused(options, message):
     with pytest.raises(BadInput, match=message):
         ElectricFlow(**options)
+
+
+@pytest.mark.parametrize("wanted", [2, 4, None])
+def test_grids_with_equal_eigenvalues_are_refused_and_no_others(wanted):
+    for size in range(4, 31):
+        rows = max(n for n in range(1, size) if size % n == 0 and n * n <= size)
+        path, other = (4 * np.sin(np.pi * np.arange(n) / (2 * n)) ** 2 for n in (rows, size // rows))
+        values = np.sort(np.add.outer(path, other).ravel())
+        options = {"target": "eigenvectors", "family": "grid", "num_nodes": size, "num_eigenvectors": wanted}
+        if np.diff(values)[:wanted].min() < 1e-9:
+            with pytest.raises(BadInput, match="equal eigenvalues"):
+                ElectricFlow(**options, log_resistance=0.0)
+        else:
+            ElectricFlow(**options, log_resistance=0.0)
 
 
 @pytest.mark.parametrize(
@@ -179,6 +199,11 @@ def test_fresh_batches_match_the_specification_and_never_repeat(tmp_path):
             ids += batch.graph_id.tolist()
     assert ids == list(range(48))
     assert len(sums) == 6
+    for epoch in (2, 3):  # as in a loop that creates a loader for every epoch
+        ids = [graph for batch in data.train_dataloader() for graph in batch.graph_id.tolist()]
+        assert ids == list(range(24 * epoch, 24 * (epoch + 1)))
+    data.teardown("fit")
+    assert next(iter(data.train_dataloader())).graph_id[0] == 0
 
 
 def test_seed_number_and_rank_decide_a_batch(tmp_path):
@@ -232,6 +257,17 @@ def test_graphs_of_another_benchmark(tmp_path):
         assert (np.count_nonzero(laplacian, axis=1) == 5).all()
         exact = scipy.linalg.expm(-0.5 * laplacian) @ batch.x_dense[rows].numpy()
         np.testing.assert_allclose(batch.y[rows], exact, atol=1e-4)
+
+
+def test_a_share_of_another_benchmarks_graphs_has_a_store_of_its_own(tmp_path):
+    sizes_of = {}
+    for share, seed in ((1.0, 0), (0.1, 0), (0.1, 1)):
+        other = CLUSTER(root=str(tmp_path), sizes=(40, 2, 2), train_fraction=share, seed=seed)
+        data = benchmark(tmp_path, graphs=other, num_demands=2)
+        other.setup()
+        sizes_of[share, seed] = set(data.tables["train"].num_nodes.tolist())
+        assert sizes_of[share, seed] <= set(other.tables["train"].num_nodes.tolist())
+    assert len(set(map(frozenset, sizes_of.values()))) == 3
 
 
 def test_fresh_graphs_have_the_encodings_that_a_model_asks_for(tmp_path):
@@ -288,7 +324,7 @@ class Mixer(Architecture):
         return Representation(self.map(x + heard / batch.edge_dense.mean()))
 
 
-def fit(folder, max_steps, name, checkpoint=None):
+def fit(folder, max_steps, name, checkpoint=None, reload=0):
     pl.seed_everything(3)
     data = ElectricFlow(root=str(folder), **{**SMALL, "steps_per_epoch": 5}, fresh_every=2)
     module = BenchmarkModule(data.spec, Mixer)
@@ -301,6 +337,7 @@ def fit(folder, max_steps, name, checkpoint=None):
         enable_progress_bar=False,
         enable_model_summary=False,
         num_sanity_val_steps=0,
+        reload_dataloaders_every_n_epochs=reload,
         use_distributed_sampler=False,
         default_root_dir=folder,
     )
@@ -314,8 +351,10 @@ def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path):
     whole, _ = fit(tmp_path, 13, "whole.ckpt")
     part, checkpoint = fit(tmp_path, 7, "part.ckpt")
     resumed, _ = fit(tmp_path, 13, "resumed.ckpt", checkpoint)
+    reloaded, _ = fit(tmp_path, 13, "reloaded.ckpt", checkpoint, reload=1)
     weights = [name for name in whole if name.startswith("architecture")]
     assert len(weights) == 2
     for name in weights:
         assert torch.equal(whole[name], resumed[name])
+        assert torch.equal(whole[name], reloaded[name])
         assert not torch.equal(whole[name], part[name])

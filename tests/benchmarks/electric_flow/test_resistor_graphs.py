@@ -42,6 +42,13 @@ def test_graphs_are_simple_and_connected(family, sizes):
     assert bool((first <= 0).all()), "absent edges must come last"
 
 
+@pytest.mark.parametrize(("family", "degree"), [("ER", 3), ("regular", 3), ("regular", 4)])
+def test_one_graph_is_found_although_a_round_of_candidates_has_none(family, degree):
+    for seed in range(20):
+        _, wires = drawn(family, (9 if degree == 4 else 8,), 1, 0.2, degree, seed)
+        assert all(map(nx.is_connected, as_networkx(wires)))
+
+
 def test_fully_connected_and_grid():
     _, wires = drawn("FC", (10,))
     assert all(nx.is_isomorphic(graph, nx.complete_graph(10)) for graph in as_networkx(wires))

@@ -1,11 +1,14 @@
 """Maps in float64 against NumPy and SciPy, resistances against their distribution."""
 
+from typing import get_args
+
 import numpy as np
 import pytest
 import scipy.linalg
 import torch
 
 from graphbench.benchmarks.electric_flow import centred, make_wiring, map_demands, sample_resistors
+from graphbench.benchmarks.electric_flow.resistor_graphs import Family
 from graphbench.benchmarks.electric_flow.sampling import Problem, laplacians
 
 
@@ -70,3 +73,19 @@ def test_a_problem_has_the_graphs_that_its_seed_gives():
     assert torch.equal(networks.resistance, resistance)
     assert torch.equal(networks.wires.tail, wires.tail)
     assert torch.equal(networks.wires.head, wires.head)
+
+
+@pytest.mark.parametrize("family", get_args(Family))
+def test_the_default_dtype_changes_no_graph(family):
+    """Of the same seed torch draws other numbers in float64, so the fixed splits of a seed would differ."""
+    problem = Problem(make_wiring(family, [8], edge_probability=0.4), "heat", 3)
+    drawn = []
+    for dtype in (torch.float32, torch.float64):
+        torch.set_default_dtype(dtype)
+        try:
+            drawn.append(problem.draw(5, torch.Generator().manual_seed(0)).batch().to_dict())
+        finally:
+            torch.set_default_dtype(torch.float32)
+    for name in ("edge_index", "edge_dense", "x_dense", "y"):
+        assert drawn[0][name].dtype == drawn[1][name].dtype
+        assert torch.equal(drawn[0][name], drawn[1][name])

@@ -149,3 +149,19 @@ def test_every_point_gets_the_rotation_of_its_cloud(rotations):
     vectors, owner = torch.randn(50, 3, dtype=torch.float64), torch.arange(50) // 5
     expected = Rotation.from_matrix(rotations[owner].numpy()).apply(vectors.numpy())
     assert np.allclose(rotate(vectors, rotations[:10], owner).numpy(), expected, atol=1e-4)
+
+
+def test_the_default_dtype_changes_no_cloud(before):
+    options = {"scaling": (0.8, 1.2), "scale_axes": True, "max_turn": 90.0, "tilt": 4.0}
+    options |= {"max_shift": 0.1, "jitter": 0.01, "point_dropout": 0.5}
+    expected = [changed(before, **options)[name] for name in COLUMNS]
+    turns = [draw(4, torch.Generator().manual_seed(0)) for draw in (random_rotations, random_turns)]
+    torch.set_default_dtype(torch.float64)
+    try:
+        found = [changed(before, **options)[name] for name in COLUMNS]
+        others = [draw(4, torch.Generator().manual_seed(0)) for draw in (random_rotations, random_turns)]
+    finally:
+        torch.set_default_dtype(torch.float32)
+    for one, other in zip(expected + turns, found + others, strict=True):
+        assert one.dtype == other.dtype
+        assert torch.equal(one, other)

@@ -198,6 +198,20 @@ def test_a_shape_stands_in_one_list_and_once(root, split):
         opened(root)
 
 
+def test_a_link_has_the_category_of_the_folder_that_it_is_in(tmp_path):
+    values = np.array([[0, 0, 0, 0, 0, 1.0], [1, 0, 0, 0, 0, 1]])
+    for folder in ("Chair", "Table", "store"):
+        (tmp_path / folder).mkdir()
+        np.save(tmp_path / folder / "own.npy", values)
+    for place, target in (("Chair/link.npy", "Table/own.npy"), ("Table/link.npy", "store/own.npy")):
+        (tmp_path / place).symlink_to(tmp_path / target)
+    (part,) = ShapeNetPart().read_input(str(tmp_path))
+    files = part.frame["file"][part.rows].tolist()
+    assert files == ["Chair/link.npy", "Chair/own.npy", "Table/link.npy", "Table/own.npy"]
+    assert part.table.columns["x"][part.table.ptr["node"][:-1], 0].tolist() == [4, 4, 15, 15]
+    assert list(part.problems.values()) == [part.problems[4]]
+
+
 @pytest.mark.slow
 def test_every_point_of_a_new_shape_is_answered_in_its_order(root, tmp_path):
     run, folder = tmp_path / "run", tmp_path / "new"

@@ -49,6 +49,17 @@ def test_documents_of_a_folder_are_found_whatever_the_case_of_their_suffix(tmp_p
     assert "left out: 1 (.md)" in caplog.text
 
 
+def test_documents_have_the_class_of_their_folder_as_in_training(reviews, tmp_path):
+    (part,) = Text(root=str(reviews)).read_labelled(str(reviews / "Text" / "aclImdb" / "test"))
+    assert part.table.columns["y"][:, 0].tolist() == [0, 0, 0, 1, 1, 1]
+    for name in ("positive/a.txt", "neg/positive/b.txt", "pos/other/c.txt", "d.txt"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("fine")
+    (part,) = Text().read_labelled(str(tmp_path))
+    found = dict(zip(part.frame["file"], part.table.columns["y"][:, 0].tolist(), strict=True))
+    assert found == {"positive/a.txt": 1, "neg/positive/b.txt": 1, "pos/other/c.txt": 1, "d.txt": -1}
+
+
 @pytest.fixture(scope="module")
 def run(reviews, tmp_path_factory):
     """Fit for one epoch and yield the folder of the run."""
