@@ -258,8 +258,15 @@ class GraphTable:
         return GraphTable(columns, dict(self.layout), ptr, ids)
 
     def select(self, indices: Tensor) -> GraphTable:
-        """Copy the chosen graphs to a new table, in the given order."""
-        indices = torch.as_tensor(indices, dtype=torch.int64)
+        """Copy the chosen graphs to a new table, in the given order.
+
+        Raises:
+            BadInput: the indices are a mask or real numbers.
+        """
+        indices = torch.as_tensor(indices)
+        if len(indices) and (indices.is_floating_point() or indices.dtype == torch.bool):
+            raise BadInput(f"expected numbers of graphs, got {indices.dtype}. For a mask, use mask.nonzero()[:, 0].")
+        indices = indices.to(torch.int64)
         rows = {axis: ranges(p[indices], p[indices + 1] - p[indices]) for axis, p in self.ptr.items()}
         rows[GRAPH] = indices
         columns = {name: self.columns[name][rows[column.axis]] for name, column in self.layout.items()}
@@ -269,7 +276,7 @@ class GraphTable:
 
     def batch(self, indices: Sequence[int] | Tensor) -> GraphBatch:
         """Gather the chosen graphs into one `GraphBatch`."""
-        part = self.select(torch.as_tensor(indices, dtype=torch.int64))
+        part = self.select(torch.as_tensor(indices))
         batch = GraphBatch()
         graph_of: dict[str, Tensor] = {}
         indexed = {column.axis for column in part.layout.values() if column.index_of}

@@ -157,6 +157,16 @@ def test_rows_of_every_graph_are_counted(graphs, name):
         GraphTable.from_graphs(graphs, layout)
 
 
+@pytest.mark.parametrize("wrong", [torch.tensor([False, True, False, False, True]), [True, False], [1.0, 2.9]])
+def test_graphs_are_chosen_by_number(table, wrong):
+    """As numbers, a mask would be the first two graphs again and again."""
+    for choose in (table.select, table.batch):
+        with pytest.raises(BadInput, match=r"expected numbers of graphs, got torch\.(bool|float32)"):
+            choose(wrong)
+    assert (len(table.select([])), table.batch([]).num_graphs) == (0, 0)
+    assert table.select(range(1, 3)).num_nodes.tolist() == SIZES[1:3]
+
+
 def test_lengths_of_every_axis(table):
     assert table.lengths("graph").tolist() == [1] * 5
     assert table.lengths("node").tolist() == SIZES
