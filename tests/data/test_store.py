@@ -54,6 +54,21 @@ def test_order_of_a_key_does_not_matter(store):
     assert store.folder(dict(reversed(KEY.items()))) == store.folder(KEY)
 
 
+def test_numbers_name_the_parts_of_a_key_and_of_meta_as_their_texts_do(store):
+    """JSON has only texts as names, and sorts them as texts: 10 before 2."""
+
+    def build(writer):
+        writer.append("x", np.arange(3))
+        writer.meta["sizes"] = {2: "a", 10: "b"}
+
+    key = {"kind": "numbers", "sizes": {2: 1, 10: 2}}
+    entry = store.open_or_build(key, build, "numbers")
+    again = store.open({"kind": "numbers", "sizes": {"10": 2, "2": 1}})
+    assert again is not None
+    assert again.folder == entry.folder
+    assert again.meta["sizes"] == {"2": "a", "10": "b"}
+
+
 @pytest.mark.parametrize("key", [{"kind": "a", "x": object()}, {"kind": "a", "x": float("nan")}, {"x": 1}])
 def test_keys_must_be_json_with_a_kind(store, key):
     with pytest.raises(BadInput):
