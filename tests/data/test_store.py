@@ -259,6 +259,23 @@ def test_a_store_without_room_says_so_and_keeps_nothing_half_written(store, monk
     assert store.open_or_build(KEY, Builder(), "the numbers").arrays["values"].shape
 
 
+@pytest.mark.parametrize("root", [".", "store", "../{here}/store"])
+@pytest.mark.parametrize(
+    ("file", "of_store"), [("part.npy", True), ("../store.csv", False), ("../store-2/a.csv", False)]
+)
+def test_a_file_that_may_not_be_read_is_not_one_of_the_store(tmp_path, monkeypatch, root, file, of_store):
+    """Its name may begin like that of the store, which may be relative."""
+    monkeypatch.chdir(tmp_path)
+    store = Store(root.format(here=tmp_path.name))
+    path = Path(os.path.normpath(store.root / file)) if not of_store else store.root / file
+
+    def build(writer):
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    with pytest.raises(BadInput if of_store else PermissionError, match="may not write" if of_store else "denied"):
+        store.open_or_build(KEY, build, "the numbers")
+
+
 def test_a_file_that_grows_too_large_for_its_file_system(tmp_path):
     """Runs a process with a real limit on file size: the kernel refuses the write."""
     resource = pytest.importorskip("resource")
