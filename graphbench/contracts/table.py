@@ -18,6 +18,8 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
+from graphbench.errors import BadInput
+
 GRAPH, NODE, EDGE, PAIR = "graph", "node", "edge", "pair"
 AXES = (GRAPH, NODE, EDGE, PAIR)
 #: Names of the two ends of an edge in tables of predictions, where `target` is the truth.
@@ -175,6 +177,9 @@ class GraphTable:
 
         The usual names (`x`, `x_dense`, `pos`: node; `edge_attr`, `edge_dense`: edge; `y`: graph, or node if it has
         one row per node) need no `layout`; other names must be in it.
+
+        Raises:
+            BadInput: a graph has another number of rows in a column than nodes, edges or whatever its axis counts.
         """
         graphs = list(graphs)
         axes = {"x": NODE, "x_dense": NODE, "pos": NODE, "edge_attr": EDGE, "edge_dense": EDGE, GRAPH_DENSE: GRAPH}
@@ -187,6 +192,7 @@ class GraphTable:
         nodes = torch.tensor([int(g["num_nodes"]) for g in graphs], dtype=torch.int64)
         edges = torch.tensor([g["edge_index"].shape[1] for g in graphs], dtype=torch.int64)
         ptr = {NODE: pointer(nodes), EDGE: pointer(edges)}
+        rows = {GRAPH: torch.ones_like(nodes), NODE: nodes, EDGE: edges, PAIR: nodes**2}
         columns: dict[str, Tensor] = {}
         used: dict[str, Column] = {}
         for name in graphs[0] if graphs else ():
@@ -197,8 +203,17 @@ class GraphTable:
             parts = [g[name].t() if name == "edge_index" else torch.as_tensor(g[name]) for g in graphs]
             if column.axis == GRAPH:
                 parts = [part.reshape(1, -1) if part.dim() < 2 else part for part in parts]
-            elif column.axis not in ptr:
-                ptr[column.axis] = pointer(torch.tensor([len(part) for part in parts]))
+            found = torch.tensor([len(part) for part in parts])
+            expected = rows.setdefault(column.axis, found)
+            # A sum may hide it: all graphs between one with a row too few and one with a row too many would shift.
+            if not torch.equal(found, expected):
+                graph = int((found != expected).nonzero()[0])
+                raise BadInput(
+                    f"graph {graph} has {int(found[graph])} rows in {name!r}, but {int(expected[graph])} of its axis "
+                    f"{column.axis!r}."
+                )
+            if column.axis not in (GRAPH, *ptr):
+                ptr[column.axis] = pointer(found)
             columns[name] = torch.cat(parts)
         return cls(columns, used, ptr)
 
@@ -243,8 +258,15 @@ class GraphTable:
         return GraphTable(columns, dict(self.layout), ptr, ids)
 
     def select(self, indices: Tensor) -> GraphTable:
-        """Copy the chosen graphs to a new table, in the given order."""
-        indices = torch.as_tensor(indices, dtype=torch.int64)
+        """Copy the chosen graphs to a new table, in the given order.
+
+        Raises:
+            BadInput: the indices are a mask or real numbers.
+        """
+        indices = torch.as_tensor(indices)
+        if len(indices) and (indices.is_floating_point() or indices.dtype == torch.bool):
+            raise BadInput(f"expected numbers of graphs, got {indices.dtype}. For a mask, use mask.nonzero()[:, 0].")
+        indices = indices.to(torch.int64)
         rows = {axis: ranges(p[indices], p[indices + 1] - p[indices]) for axis, p in self.ptr.items()}
         rows[GRAPH] = indices
         columns = {name: self.columns[name][rows[column.axis]] for name, column in self.layout.items()}
@@ -254,7 +276,7 @@ class GraphTable:
 
     def batch(self, indices: Sequence[int] | Tensor) -> GraphBatch:
         """Gather the chosen graphs into one `GraphBatch`."""
-        part = self.select(torch.as_tensor(indices, dtype=torch.int64))
+        part = self.select(torch.as_tensor(indices))
         batch = GraphBatch()
         graph_of: dict[str, Tensor] = {}
         indexed = {column.axis for column in part.layout.values() if column.index_of}

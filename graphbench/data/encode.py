@@ -6,6 +6,7 @@ therefore does not depend on the number of cores.
 
 from __future__ import annotations
 
+import multiprocessing
 import time
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -210,7 +211,9 @@ def compute_chunks(
         yield first
         # Report the first chunk with the second: a bar has a thread, and must not start before the processes do.
         reported = spans[0][0]
-        run = _in_processes if workers > 1 and left > POOL_FROM else _in_process
+        is_worth_it = workers > 1 and left > POOL_FROM
+        # In a daemon, such as a worker of `multiprocessing.Pool`, nothing would set the job: it has no children.
+        run = _in_processes if is_worth_it and not multiprocessing.current_process().daemon else _in_process
         with closing(run(table, encoding, describe, spans[1:], workers)) as rest:
             for (_, stop), encoded in zip(spans[1:], rest, strict=True):
                 yield encoded

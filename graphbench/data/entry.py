@@ -45,7 +45,9 @@ _NAME, _KINDS = r"[A-Za-z0-9_][A-Za-z0-9_.-]*", "biuf"
 def canonical(value: Any) -> str:
     """Serialise to JSON with sorted keys and no spaces: equal values give equal text."""
     try:
-        return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+        # Read back first: numbers as keys become texts, which are sorted otherwise, 10 before 2.
+        plain = json.loads(json.dumps(value, allow_nan=False))
+        return json.dumps(plain, sort_keys=True, separators=(",", ":"))
     except (TypeError, ValueError) as error:
         raise BadInput(f"A store key must hold JSON values only (numbers, text, lists, mappings): {error}.") from error
 

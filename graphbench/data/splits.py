@@ -309,7 +309,7 @@ def index_split(indices: Mapping[str, Sequence[int] | Tensor | np.ndarray], num_
     split = {}
     for name, rows in indices.items():
         values = torch.as_tensor(rows)
-        if values.is_floating_point() or values.dim() != 1:
+        if values.is_floating_point() or values.dtype == torch.bool or values.dim() != 1:
             raise BadInput(f"The {name} split must be a list of row numbers, got {values.dtype}, {values.dim()}-d.")
         split[name] = values.to(torch.int64)
     check_split(split, num_graphs)

@@ -144,7 +144,9 @@ class Store:
 
     def _is_refused(self, error: OSError) -> bool:
         """Return whether access was denied to the store, rather than to a file that `build` reads."""
-        return isinstance(error, PermissionError) and str(error.filename).startswith(str(self.root))
+        if not isinstance(error, PermissionError) or error.filename is None:
+            return False
+        return Path(str(error.filename)).resolve().is_relative_to(self.root.resolve())
 
     def _no_room(self, error: OSError, describe: str) -> GraphbenchError:
         """Build the error for a store to which an entry cannot be written."""

@@ -83,7 +83,7 @@ def ordered_map(
         jobs: consumed one by one.
         workers: number of processes; with at most one, or if children are not allowed, jobs run in this process.
         description: description of the work, for messages.
-        initializer: function called at the start of each process.
+        initializer: function called at the start of each process, and not if jobs run in this one.
         context: start method; that of `worker_context` by default.
 
     Raises:

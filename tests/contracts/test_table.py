@@ -6,6 +6,7 @@ from torch_geometric.data import Batch, Data
 
 from graphbench.contracts import Column, GraphTable
 from graphbench.contracts.table import pointer
+from graphbench.errors import BadInput
 
 SIZES = [3, 1, 5, 2, 4]
 
@@ -137,6 +138,33 @@ def test_scalar_targets_become_a_column(graphs):
     for number, graph in enumerate(graphs):
         graph["y"] = torch.tensor(float(number))
     assert GraphTable.from_graphs(graphs).batch([3, 1]).y.tolist() == [[3.0], [1.0]]
+
+
+@pytest.mark.parametrize("name", ["x", "x_dense", "pos", "edge_attr", "edge_dense", "y", "outer", "half", "third"])
+def test_rows_of_every_graph_are_counted(graphs, name):
+    """One row more in a graph and one less in the next leave the sums equal, and would shift the rows between."""
+    layout = {"outer": Column("pair"), "half": Column("part"), "third": Column("part")}
+    for graph in graphs:
+        n = graph["num_nodes"]
+        graph |= {"outer": torch.zeros(n * n), "half": torch.zeros(n + 1), "third": torch.zeros(n + 1, 2)}
+    assert len(GraphTable.from_graphs(graphs, layout)) == len(SIZES)
+    given, lacking = torch.as_tensor(graphs[2][name]), torch.as_tensor(graphs[3][name])
+    given, lacking = (part[None] if name == "y" else part for part in (given, lacking))
+    graphs[2][name], graphs[3][name] = torch.cat([given, lacking[:1]]), lacking[1:]
+    wrong = "third" if name == "half" else name  # the first column of an axis of its own is its measure
+    rows = len(graphs[2][wrong]), len(given) + (name == "half")
+    with pytest.raises(BadInput, match=f"graph 2 has {rows[0]} rows in {wrong!r}, but {rows[1]} of its axis"):
+        GraphTable.from_graphs(graphs, layout)
+
+
+@pytest.mark.parametrize("wrong", [torch.tensor([False, True, False, False, True]), [True, False], [1.0, 2.9]])
+def test_graphs_are_chosen_by_number(table, wrong):
+    """As numbers, a mask would be the first two graphs again and again."""
+    for choose in (table.select, table.batch):
+        with pytest.raises(BadInput, match=r"expected numbers of graphs, got torch\.(bool|float32)"):
+            choose(wrong)
+    assert (len(table.select([])), table.batch([]).num_graphs) == (0, 0)
+    assert table.select(range(1, 3)).num_nodes.tolist() == SIZES[1:3]
 
 
 def test_lengths_of_every_axis(table):

@@ -25,6 +25,8 @@ ENERGIES = 1e6 + NOISE
         (np.stack([NOISE, ENERGIES, np.full(40, 1e6 + 1e-3)], 1), [1]),
         (np.array([0.1, 0.2, np.nan, -3.3]), []),
         (np.full(5, 0.1), []),  # a constant has no spread to lose
+        (np.array([0.1, np.nan, 0.1, 0.1]), []),  # nor among missing values; its mean is rounded
+        (np.array([[0.1, np.nan], [0.1, 0.7], [np.inf, 0.7], [0.1, 0.7]]), []),
         (np.full((3, 2), np.nan), []),
         (np.zeros((0, 2)), []),
         (np.arange(5.0) + 2**24, [0]),  # float32 cannot represent odd numbers of this size

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import logging
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -78,6 +79,22 @@ def test_processes_give_what_one_process_gives(make_table, self_sums, small_chun
     alone = columns_of(compute_chunks(table, encoding, workers=1))
     shared = columns_of(compute_chunks(table, encoding, workers=3))
     assert all(torch.equal(alone[name], shared[name]) for name in alone)
+
+
+@pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="its options are set in this process")
+def test_a_process_without_children_encodes_by_itself(make_table, self_sums, small_chunks):
+    """Such as a worker of `multiprocessing.Pool`, which is a daemon."""
+    context, table, encoding = multiprocessing.get_context("fork"), make_table(), self_sums()
+    results = context.SimpleQueue()
+
+    def work():
+        results.put(columns_of(compute_chunks(table, encoding, workers=3))["total"].tolist())
+
+    process = context.Process(target=work, daemon=True)
+    process.start()
+    process.join()
+    assert process.exitcode == 0
+    assert results.get() == encoding.compute(table).columns["total"].tolist()
 
 
 @pytest.mark.parametrize("workers", [1, 3])

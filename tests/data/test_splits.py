@@ -88,6 +88,7 @@ def test_index_split_keeps_order():
         ({"train": [0, 1, 0]}, "lists row 0 more than once"),
         ({"train": []}, "must be a list|is empty"),
         ({"train": [0.5]}, "must be a list of row numbers"),
+        ({"train": [False, True]}, "must be a list of row numbers, got torch.bool"),
     ],
 )
 def test_wrong_indices_are_named(indices, message):

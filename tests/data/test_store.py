@@ -54,6 +54,21 @@ def test_order_of_a_key_does_not_matter(store):
     assert store.folder(dict(reversed(KEY.items()))) == store.folder(KEY)
 
 
+def test_numbers_name_the_parts_of_a_key_and_of_meta_as_their_texts_do(store):
+    """JSON has only texts as names, and sorts them as texts: 10 before 2."""
+
+    def build(writer):
+        writer.append("x", np.arange(3))
+        writer.meta["sizes"] = {2: "a", 10: "b"}
+
+    key = {"kind": "numbers", "sizes": {2: 1, 10: 2}}
+    entry = store.open_or_build(key, build, "numbers")
+    again = store.open({"kind": "numbers", "sizes": {"10": 2, "2": 1}})
+    assert again is not None
+    assert again.folder == entry.folder
+    assert again.meta["sizes"] == {"2": "a", "10": "b"}
+
+
 @pytest.mark.parametrize("key", [{"kind": "a", "x": object()}, {"kind": "a", "x": float("nan")}, {"x": 1}])
 def test_keys_must_be_json_with_a_kind(store, key):
     with pytest.raises(BadInput):
@@ -242,6 +257,23 @@ def test_a_store_without_room_says_so_and_keeps_nothing_half_written(store, monk
     monkeypatch.undo()
     assert [path.name for path in store.root.iterdir()] == [".locks"]
     assert store.open_or_build(KEY, Builder(), "the numbers").arrays["values"].shape
+
+
+@pytest.mark.parametrize("root", [".", "store", "../{here}/store"])
+@pytest.mark.parametrize(
+    ("file", "of_store"), [("part.npy", True), ("../store.csv", False), ("../store-2/a.csv", False)]
+)
+def test_a_file_that_may_not_be_read_is_not_one_of_the_store(tmp_path, monkeypatch, root, file, of_store):
+    """Its name may begin like that of the store, which may be relative."""
+    monkeypatch.chdir(tmp_path)
+    store = Store(root.format(here=tmp_path.name))
+    path = Path(os.path.normpath(store.root / file)) if not of_store else store.root / file
+
+    def build(writer):
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    with pytest.raises(BadInput if of_store else PermissionError, match="may not write" if of_store else "denied"):
+        store.open_or_build(KEY, build, "the numbers")
 
 
 def test_a_file_that_grows_too_large_for_its_file_system(tmp_path):
