@@ -44,7 +44,7 @@ class EffectiveResistance(Encoding):
     def compute(self, graphs: GraphTable) -> Encoded:
         """Invert one Cholesky factor per block of graphs of one size, O(n^3) per graph."""
         ptr = pointer(graphs.num_nodes**2)
-        resistance = torch.empty(int(ptr[-1]))
+        resistance = torch.empty(int(ptr[-1]), dtype=torch.float32)
         with few_threads(graphs):
             for block in size_blocks(graphs):
                 rows = block.rows(ptr, block.num_nodes**2)

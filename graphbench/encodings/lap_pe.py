@@ -109,7 +109,8 @@ def laplacian_eigenvectors(
         tensor([[0., 1., 3.]])
     """
     graphs = as_table(node_ptr, edge_ptr, edges)
-    vectors, values = torch.zeros(int(node_ptr[-1]), count), torch.zeros(len(graphs), count)
+    vectors = torch.zeros(int(node_ptr[-1]), count, dtype=torch.float32)
+    values = torch.zeros(len(graphs), count, dtype=torch.float32)
     with few_threads(graphs):
         for block in size_blocks(graphs):
             rows = block.rows(node_ptr, block.num_nodes)

@@ -62,7 +62,7 @@ class RRWP(Encoding):
     def compute(self, graphs: GraphTable) -> Encoded:
         """Multiply `[b, n, n]` stacks `num_steps - 1` times per block of equally sized graphs."""
         starts = pointer(graphs.num_nodes**2) if self.rows == "pairs" else graphs.ptr[EDGE]
-        walks = torch.zeros(int(starts[-1]), self.num_steps)
+        walks = torch.zeros(int(starts[-1]), self.num_steps, dtype=torch.float32)
         with few_threads(graphs):
             for block in size_blocks(graphs):
                 adjacency = block.adjacency()

@@ -75,7 +75,7 @@ def random_walks(node_ptr: Tensor, edge_ptr: Tensor, edges: Tensor, num_steps: i
                 [0., 1., 0.]])
     """
     graphs = as_table(node_ptr, edge_ptr, edges)
-    rwse = torch.zeros(int(node_ptr[-1]), num_steps)
+    rwse = torch.zeros(int(node_ptr[-1]), num_steps, dtype=torch.float32)
     with few_threads(graphs):
         for block in size_blocks(graphs):
             if block.num_nodes > LARGE:

@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 import torch
 
-from graphbench.contracts import GraphTable
+import graphbench.encodings
+from graphbench.contracts import Encoding, GraphTable
 from graphbench.encodings import RWSE, Degree, EffectiveResistance, LapPE, ShortestPaths
 from graphbench.encodings._dense import few_threads, laplacian, pivoted_basis, size_blocks, smallest_eigenpairs
 from graphbench.errors import BadInput
@@ -177,3 +178,19 @@ def test_zero_eigenvalues_are_exactly_zero_and_small_ones_are_kept():
     values, _ = smallest_eigenpairs(laplacian_of(graph), 3)
     assert values[0, :2].tolist() == [0.0, 0.0]
     assert values[0, 2].item() == pytest.approx(2 - 2 * torch.cos(torch.tensor(torch.pi / 60)).item(), rel=1e-4)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_columns_do_not_depend_on_the_default_dtype(simple_table, dtype):
+    """A script may compute in float64, and Lightning's bf16-true sets bfloat16; stored columns have the same key."""
+    listed = [getattr(graphbench.encodings, name) for name in graphbench.encodings.__all__]
+    for encoding in (kind() for kind in listed if isinstance(kind, type) and issubclass(kind, Encoding)):
+        expected = encoding.compute(simple_table).columns
+        torch.set_default_dtype(dtype)
+        try:
+            found = encoding.compute(simple_table).columns
+        finally:
+            torch.set_default_dtype(torch.float32)
+        for name, column in expected.items():
+            assert found[name].dtype == column.dtype, name
+            assert torch.equal(found[name], column), name

@@ -145,9 +145,11 @@ def test_farthest_points_are_those_of_a_loop_from_the_one_farthest_from_the_mean
         assert rows[sample.cloud_of == cloud].tolist() == members[chosen].tolist()
 
 
-def test_interpolation_weights_three_points_by_inverse_squared_distances(clouds):
+@pytest.mark.parametrize("count", [1, 2, 3, 5])
+def test_interpolation_weights_three_points_by_inverse_squared_distances(clouds, count):
+    """All points of a cloud of fewer than three, each once."""
     batch, own = clouds
-    sample, rows = farthest_points(batch.pos, own, 5)
+    sample, rows = farthest_points(batch.pos, own, count)
     x, pos = torch.randn(len(rows), 2, dtype=torch.float64), batch.pos[rows]
     found = interpolate(x, pos, sample, batch.pos, own)
     for row in range(batch.num_nodes):
@@ -156,5 +158,4 @@ def test_interpolation_weights_three_points_by_inverse_squared_distances(clouds)
         near = distance.argsort()[:3]
         weight = 1 / distance[near].square().clamp(min=1e-10)
         expected = (weight[:, None] * x[members][near]).sum(0) / weight.sum()
-        if len(near) in (1, 3):  # two points are repeated in turn
-            torch.testing.assert_close(found[row], expected, rtol=1e-9, atol=1e-9)
+        torch.testing.assert_close(found[row], expected, rtol=1e-9, atol=1e-9)

@@ -69,12 +69,23 @@ def test_flat_and_single_clouds_have_their_cells_in_the_middle():
 
 
 def test_siblings_are_the_nearest_cells_of_the_cloud():
-    pos, cloud_of = torch.randn(12, 3, dtype=torch.float64), torch.tensor([0] * 9 + [1] + [2] * 2)
-    found = nearest_cells(pos, cloud_of, torch.tensor([9, 1, 2]), 9, 4)
+    place, cloud_of = torch.randint(-99, 99, (12, 3)), torch.tensor([0] * 9 + [1] + [2] * 2)
+    side = torch.rand(3, 3, dtype=torch.float64) + 0.5
+    found = nearest_cells(place, side, cloud_of, torch.tensor([9, 1, 2]), 9, 4)
     for i in range(12):
         others = [j for j in range(12) if cloud_of[j] == cloud_of[i]]
-        nearest = sorted(others, key=lambda j: float((pos[i] - pos[j]).square().sum()))[:4]
+        distance = ((place - place[i]) * side[cloud_of[i]]).square().sum(1)
+        nearest = sorted(others, key=distance.tolist().__getitem__)[:4]
         assert found[i].tolist() == nearest + [i] * (4 - len(nearest))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("shift", [0.0, 0.1, -0.7, 100.0])
+def test_equal_distances_of_cells_go_to_the_first_cell_wherever_the_cloud_is(dtype, shift):
+    """Rounding of centres, which depends on the place of the cloud and the precision, must not decide."""
+    line = torch.tensor([[0.37 * i, 0.0, 0.0] for i in range(9)], dtype=dtype) + shift
+    cells = tree(line, (9,), depth=2, divide=9)[1].siblings
+    assert cells.tolist() == [sorted(range(9), key=lambda j: (abs(i - j), j))[:4] for i in range(9)]
 
 
 def test_neither_order_nor_other_clouds_change_a_tree():

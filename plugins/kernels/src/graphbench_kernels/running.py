@@ -87,7 +87,11 @@ def runs_numba(*tensors: Tensor) -> bool:
 
 @cache
 def _numba_compiles() -> bool:
-    return find_spec("numba") is not None and not int(os.environ.get("NUMBA_DISABLE_JIT", 0))
+    try:
+        disabled = int(os.environ.get("NUMBA_DISABLE_JIT", 0))
+    except ValueError:  # empty, for example; Numba compiles then, and warns
+        disabled = 0
+    return find_spec("numba") is not None and not disabled
 
 
 def cpu_kernel(function: Function) -> Function:

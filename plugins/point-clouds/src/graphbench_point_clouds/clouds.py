@@ -243,7 +243,7 @@ def farthest_points(x: Tensor, clouds: Clouds, count: int | None = None, share: 
 
     The first is the point farthest from the mean of its cloud, so the sample depends on neither the numbering nor the
     batch; published code starts from the first point or a random one. For a cloud of fewer than `count` points all are
-    returned.
+    returned. If there are fewer places than points to sample, the first point fills the sample.
 
     Args:
         x: points `[T, c]`.
@@ -303,13 +303,29 @@ def interpolate(x: Tensor, pos: Tensor, clouds: Clouds, onto: Tensor, targets: C
         clouds: their clouds.
         onto: points that get features `[Q, c]`.
         targets: their clouds, in the same blocks.
-        k: points to weight.
+        k: points to weight; all points of a smaller cloud.
 
     Returns:
         `[Q, d]`.
+
+    Examples:
+        >>> from graphbench.testing import tiny_spec, tiny_table
+        >>> table = tiny_table(tiny_spec(kind="coordinates"), sizes=[2, 1])
+        >>> few, one = (Clouds.from_batch(table.batch([row])) for row in (0, 1))
+        >>> ends = torch.tensor([[0.0], [1.0]])
+        >>> interpolate(ends, ends, few, torch.tensor([[0.5]]), one)
+        tensor([[0.5000]])
     """
     index = nearest(onto, targets, pos, clouds, k)
     # The bound is from the authors' code: a query that equals a point gets almost only its features.
     weight = 1 / (pos[index] - onto[:, None]).square().sum(-1).clamp(min=1e-10)
+    if any(block.rows.shape[1] < k for block in clouds.blocks):
+        # `nearest` repeats the points of a smaller cloud, and each counts once.
+        number = torch.arange(k, device=weight.device)
+        counted = [
+            (number < block.rows.shape[1]).expand(*queries.rows.shape, k)
+            for queries, block in zip(targets.blocks, clouds.blocks, strict=True)
+        ]
+        weight = weight * targets.to_rows(counted)
     weight = (weight / weight.sum(1, keepdim=True)).to(x.dtype)
     return (weight[:, :, None] * x[index]).sum(1)

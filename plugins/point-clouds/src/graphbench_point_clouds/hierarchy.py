@@ -77,12 +77,14 @@ def build_levels(pos: Tensor, clouds: Clouds, near: Tensor, depth: int, divide: 
     middles = corner + (places.to(exact.dtype) + 0.5) / along * length  # of the cell of each point [depth - 1, T, c]
     levels, node_pos, siblings = [], exact, near
     nodes = torch.arange(len(pos), device=pos.device)  # one point of each node of the level
-    for cells, middle in zip(_occupied_cells(clouds, places, along), middles, strict=True):
+    for cells, middle, place, side in zip(
+        _occupied_cells(clouds, places, along), middles, places, size / along, strict=True
+    ):
         levels.append(Level(node_pos, cloud_of, cells.of_point[nodes], siblings))
         # Any point of a cell gives its cloud, centre and parent.
         nodes = cells.point[: cells.number]
         cloud_of, node_pos = clouds.cloud_of[nodes], middle[nodes]
-        siblings = nearest_cells(node_pos, cloud_of, cells.sizes, cells.widest, near.shape[1])
+        siblings = nearest_cells(place[nodes], side, cloud_of, cells.sizes, cells.widest, near.shape[1])
     levels.append(Level(node_pos, cloud_of, cloud_of, siblings))
     roots, none = torch.arange(clouds.num_clouds, device=pos.device), cloud_of[:0]
     return [*levels, Level(low + size / 2, roots, none, none[:, None])]
@@ -145,15 +147,17 @@ def replace_repeats(near: Tensor, sizes: Tensor) -> Tensor:
     return torch.where(beyond, near[:, :1], near)
 
 
-def nearest_cells(pos: Tensor, cloud_of: Tensor, sizes: Tensor, widest: int, k: int) -> Tensor:
+def nearest_cells(place: Tensor, side: Tensor, cloud_of: Tensor, sizes: Tensor, widest: int, k: int) -> Tensor:
     """Find the nearest k cells of each cell in its cloud, nearest first, including itself.
 
-    Centres of cells have many equal distances. Ties go to the first cell, whatever else is in the batch. A cloud of
+    Cells have many equal distances. Ties go to the first cell, whatever else is in the batch, and wherever the cloud
+    is: differences of integer places are exact, while rounding would separate equal distances of centres. A cloud of
     fewer than k cells repeats the nearest one, which is the cell itself.
 
     Args:
-        pos: centres, grouped by cloud `[n, c]`.
-        cloud_of: cloud of each of them, ascending `[n]`.
+        place: integer places of the cells along the axes, grouped by cloud `[n, c]`.
+        side: lengths of a cell of each cloud `[B, c]`.
+        cloud_of: cloud of each cell, ascending `[n]`.
         sizes: cells of each cloud `[B]`.
         widest: the largest of these sizes.
         k: number of cells.
@@ -162,22 +166,23 @@ def nearest_cells(pos: Tensor, cloud_of: Tensor, sizes: Tensor, widest: int, k: 
         `[n, k]`.
 
     Examples:
-        >>> cells, cloud_of = torch.tensor([[0.0], [1.0], [2.0], [5.0]]), torch.tensor([0, 0, 0, 1])
-        >>> nearest_cells(cells, cloud_of, torch.tensor([3, 1]), widest=3, k=2)
+        >>> cells, cloud_of = torch.tensor([[0], [1], [2], [5]]), torch.tensor([0, 0, 0, 1])
+        >>> nearest_cells(cells, torch.full((2, 1), 0.1), cloud_of, torch.tensor([3, 1]), widest=3, k=2)
         tensor([[0, 1],
                 [1, 0],
                 [2, 1],
                 [3, 3]])
     """
     first = (sizes.cumsum(0) - sizes)[cloud_of]  # first cell of each cell's cloud
-    place = torch.arange(len(pos), device=pos.device) - first
-    padded = pos.new_zeros(len(sizes), widest, pos.shape[1])
-    padded[cloud_of, place] = pos
-    differences = (column[:, :, None] - column[:, None, :] for column in padded.unbind(2))
-    distance = torch.stack([difference.square() for difference in differences]).sum(0)
-    empty = torch.arange(widest, device=pos.device) >= sizes[:, None]
+    number = torch.arange(len(place), device=place.device) - first
+    padded = place.new_zeros(len(sizes), widest, place.shape[1])
+    padded[cloud_of, number] = place
+    columns = padded.permute(2, 0, 1)
+    offsets = (columns[:, :, :, None] - columns[:, :, None, :]) * side.t()[:, :, None, None]
+    distance = offsets.square().sum(0)
+    empty = torch.arange(widest, device=place.device) >= sizes[:, None]
     # A stable sort, since `topk` guarantees no order among equal distances.
     order = distance.masked_fill_(empty[:, None, :], torch.inf).argsort(dim=2, stable=True)
-    ranks = torch.arange(k, device=pos.device).clamp(max=widest - 1)
-    near = order[:, :, ranks][cloud_of, place] + first[:, None]
+    ranks = torch.arange(k, device=place.device).clamp(max=widest - 1)
+    near = order[:, :, ranks][cloud_of, number] + first[:, None]
     return replace_repeats(near, sizes[cloud_of])

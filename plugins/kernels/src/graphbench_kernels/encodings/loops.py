@@ -38,7 +38,7 @@ def random_walks(node_ptr: Tensor, edge_ptr: Tensor, edges: Tensor, num_steps: i
     operands = (node_ptr, edge_ptr, edges, _LARGE, undirected)
     run_in_threads(loops.find_undirected, len(num_nodes), 8 * len(edges), *operands)
     by_edges = _walked_along_edges(num_nodes, num_edges, undirected)
-    diagonals = torch.zeros(int(node_ptr[-1]), num_steps)
+    diagonals = torch.zeros(int(node_ptr[-1]), num_steps, dtype=torch.float32)
     chosen = by_edges.nonzero().flatten()
     steps = num_steps * int((num_nodes * num_edges)[chosen].sum())
     run_in_threads(loops.walk_along_edges, len(chosen), steps, chosen, undirected, node_ptr, edge_ptr, edges, diagonals)
@@ -71,7 +71,8 @@ def laplacian_eigenvectors(
     from graphbench_kernels.encodings.lap_pe_numba import decompose
 
     num_nodes = node_ptr.diff()
-    vectors, values = torch.zeros(int(node_ptr[-1]), count), torch.zeros(len(num_nodes), count)
+    vectors = torch.zeros(int(node_ptr[-1]), count, dtype=torch.float32)
+    values = torch.zeros(len(num_nodes), count, dtype=torch.float32)
     left = num_nodes > 0
     chosen = (left & (num_nodes <= _LARGE)).nonzero().flatten()
     failed = torch.zeros(len(chosen), dtype=torch.bool)
