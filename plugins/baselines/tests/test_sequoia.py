@@ -213,13 +213,6 @@ def test_link_loss_of_perfect_clusters_is_zero_without_gradient():
     assert torch.equal(assignment.grad, torch.zeros(5, 2))
 
 
-def test_link_loss_of_a_graph_without_nodes_is_zero():
-    pair = Data(edge_index=torch.tensor([[0, 1], [1, 0]]))
-    layout = DenseLayout.from_rows(torch.zeros(2, dtype=torch.int64), torch.tensor([0, 2, 2]), 2)
-    # |A - (S S^T - I)| of two neighbours in different clusters is the root of 2.
-    torch.testing.assert_close(link_loss(torch.eye(2), pair, layout), torch.tensor(2**0.5 / 4 / 2))
-
-
 def test_training_on_the_link_loss_alone_puts_neighbours_together(spec):
     """Four triangles without an edge between them; after training, clusters are these, for most initial weights."""
     corners = torch.tensor([[0, 1, 1, 2, 2, 0], [1, 0, 2, 1, 0, 2]])
