@@ -203,10 +203,11 @@ class LoopedGATConv(pyg.GATConv):
         index = loop_edges(edge_index, num_nodes)
         if edge_attr is not None:
             arrive = index[1, : edge_attr.shape[0]]
-            total = edge_attr.new_zeros(num_nodes + 1, edge_attr.shape[1]).index_add_(0, arrive, edge_attr)
+            rows = edge_attr.to(torch.promote_types(edge_attr.dtype, torch.float32))
+            total = rows.new_zeros(num_nodes + 1, rows.shape[1]).index_add_(0, arrive, rows)
             # The extra node collects the moved loops; it is dropped, since loops do not count in their node's mean.
             mean = total / count_nodes(arrive, num_nodes + 1).clamp(min=1)[:, None]
-            edge_attr = torch.cat([edge_attr, mean[:-1]])
+            edge_attr = torch.cat([edge_attr, mean[:-1].to(edge_attr.dtype)])
         return super().forward(F.pad(x, (0, 0, 0, 1)), index, edge_attr)[:-1]
 
 

@@ -156,8 +156,10 @@ class Pooling(nn.Module):
 
     def forward(self, node: Tensor, graph_of: Tensor, num_graphs: int) -> Tensor:
         """Pool nodes `[num_nodes, dim]`, which belong to graphs `graph_of [num_nodes]`, to `[num_graphs, dim]`."""
+        # In float32: on GPUs and in compiled programs bfloat16 counts only to 256.
+        precise = node if self.name == "max" else node.to(torch.promote_types(node.dtype, torch.float32))
         # Without `size` PyG would read the last graph's number from the device, and miss empty graphs at the end.
-        return _POOLS[self.name](node, graph_of, size=num_graphs)
+        return _POOLS[self.name](precise, graph_of, size=num_graphs).to(node.dtype)
 
     def extra_repr(self) -> str:
         """Return the name, for `print(module)`."""

@@ -4,6 +4,9 @@ Each function is complete: it supports second derivatives, autocast, compilation
 with `torch.library`, see `graphbench.contracts.kernels`. An edge that refers to a missing node raises an `IndexError`
 or a `RuntimeError`, with and without kernels.
 
+Sums in half precision are computed in float32: on GPUs and in compiled programs a bfloat16 sum of equal terms ends at
+256 times a term.
+
 Legend: T nodes of all graphs, E edges, C channels, H heads of d channels each. `edge_index` contains sources j and
 targets i `[2, E]`.
 """
@@ -78,12 +81,15 @@ def sum_rectified(x: Tensor, edge_index: Tensor, edges: Tensor, own: float = 0.0
 
 def _add_at_targets(messages: Tensor, target: Tensor, x: Tensor, own: float) -> Tensor:
     """Return `s x_i` plus the messages `[E, C]` that arrive at node i."""
-    index = target.unsqueeze(-1).expand_as(messages)
+    index, terms = target.unsqueeze(-1).expand_as(messages), messages.to(_sum_dtype(messages))
     if not own:
-        return messages.new_zeros(x.shape).scatter_add_(0, index, messages)
-    # Half-precision nodes and float32 edges give float32 messages, which are also summed in float32.
-    start = x.to(messages.dtype)
-    return (start if own == 1 else own * start).scatter_add(0, index, messages)
+        return terms.new_zeros(x.shape).scatter_add_(0, index, terms).to(messages.dtype)
+    start = x.to(terms.dtype)
+    return (start if own == 1 else own * start).scatter_add(0, index, terms).to(messages.dtype)
+
+
+def _sum_dtype(terms: Tensor) -> torch.dtype:
+    return torch.promote_types(terms.dtype, torch.float32)
 
 
 def sum_rows(rows: Tensor, table: Tensor) -> Tensor:
@@ -133,8 +139,9 @@ def gated_messages(
         gates = gates * extra_gates
     # Numerator and denominator are concatenated, so that one scatter sums both.
     messages = torch.cat([gates * sent.index_select(0, source), gates], dim=-1)
-    total, weight = scatter(messages, target, 0, nodes.shape[0], reduce="sum").chunk(2, dim=-1)
-    return at_node + total / (weight + _EPSILON), raw
+    sums = scatter(messages.to(_sum_dtype(messages)), target, 0, nodes.shape[0], reduce="sum")
+    total, weight = sums.chunk(2, dim=-1)
+    return at_node + (total / (weight + _EPSILON)).to(messages.dtype), raw
 
 
 # -- attention --------------------------------------------------------------------------------------------------------
@@ -160,11 +167,13 @@ def edge_attention(
     # Element-wise, not a dot product: layers compute new edge vectors from these.
     scores = q.index_select(0, target) * k.index_select(0, source) * q.shape[-1] ** -0.5
     scores = scores if steer is None else scores * steer.unflatten(-1, (num_heads, -1))
-    weights = softmax(scores.sum(-1).clamp(-largest, largest), target, num_nodes=qkv.shape[0])
+    logits = scores.sum(-1).clamp(-largest, largest)
+    weights = softmax(logits.to(_sum_dtype(logits)), target, num_nodes=qkv.shape[0])
     messages = (weights.unsqueeze(-1) * v.index_select(0, source)).flatten(1)
-    mixed = scatter(messages, target, 0, qkv.shape[0], reduce="sum")
+    mixed = scatter(messages, target, 0, qkv.shape[0], reduce="sum").to(scores.dtype)
+    weights = weights.detach().to(scores.dtype)
     # A schema of torch.library has no optional result: a tensor without rows means no scores.
-    return mixed, scores.flatten(1) if with_scores else mixed.new_empty(0, mixed.shape[1]), weights.detach()
+    return mixed, scores.flatten(1) if with_scores else mixed.new_empty(0, mixed.shape[1]), weights
 
 
 @operation("graphbench")

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from half_sums import HALF, half_sums
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.checkpoint import checkpoint
@@ -17,6 +18,7 @@ from graphbench.nn import (
     sum_rectified,
     sum_rows,
 )
+from graphbench.nn.convolution import LoopedGATConv
 from graphbench.nn.ops import edge_attention
 from graphbench.testing import computed_by
 
@@ -327,6 +329,28 @@ def test_autocast_computes_what_the_plain_form_does_there(case):
     for one, other in zip(found, expected, strict=True):
         assert one.dtype == other.dtype
         torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize("dtype", HALF)
+def test_no_sum_over_edges_is_in_half_precision(edge_index, dtype):
+    x, qkv, four, edges = (draw(rows, width, dtype=dtype) for rows, width in ((23, 4), (23, 12), (23, 16), (EDGES, 4)))
+    loops = LoopedGATConv(4, 2, heads=2, edge_dim=4).to(dtype)
+    calls = {
+        "sum_neighbours": lambda: sum_neighbours(x, edge_index),
+        "sum_rectified": lambda: sum_rectified(x, edge_index, edges, own=1.0),
+        "gated_messages": lambda: gated_messages(four, edge_index, edges),
+        "edge_attention": lambda: edge_attention(qkv, edge_index, edges, 2, 5.0, True),
+        "pooling by mean": lambda: ours.Pooling("mean")(x, torch.zeros(NODES, dtype=torch.int64), 1),
+        "pooling by sum": lambda: ours.Pooling("add")(x, torch.zeros(NODES, dtype=torch.int64), 1),
+    }
+    for name, call in calls.items():
+        with half_sums() as found:
+            results = tree_leaves(call())
+        assert not found, f"{name}: {found}"
+        assert {part.dtype for part in results} == {dtype}, name
+    with half_sums() as found:  # PyG sums the messages; the means of edges are ours
+        loops(x, edge_index, edges)
+    assert not [name for name in found if "index_add" in name]
 
 
 def test_fused_attention_of_large_graphs_has_second_derivatives_when_it_is_asked_for_them(way):

@@ -4,6 +4,7 @@ from typing import ClassVar
 
 import pytest
 import torch
+from half_sums import half_sums
 
 from graphbench import GraphTable
 from graphbench.nn import ESLapPEEncoder, LapPEEncoder, RWSEEncoder
@@ -358,6 +359,18 @@ def test_bfloat16_is_close_to_float32(model, spec, batch):
     with torch.autocast("cpu", dtype=torch.bfloat16):
         rough = trained(batch).node.float()
     assert (rough - exact).norm() < 0.05 * exact.norm()
+
+
+@pytest.mark.parametrize(
+    "model", [GCN, GIN, GatedGCN, GT, SAN, OGBGNN, GNNPlus, SAT, Sequoia, NeuralWalker, GraphMamba]
+)
+def test_no_sum_over_rows_is_in_half_precision(model, spec, graphs):
+    made = model(spec, hidden_dim=16).bfloat16()
+    batch = encode(GraphTable.from_graphs(graphs), made.required_encodings()).batch(range(6))
+    batch = made.precomputed(batch, torch.Generator().manual_seed(0)) if made.precomputes else batch
+    with half_sums() as found:
+        made(batch)
+    assert not found
 
 
 @every_model

@@ -287,6 +287,15 @@ def test_bigbird_a_graph_does_not_see_the_others(bigbird):
         first += size
 
 
+def test_bigbird_graphs_without_nodes_change_nothing(bigbird):
+    """A cut puts them into a block of their own, of width 0."""
+    size, x = BIGBIRD_SIZES[-1], nodes(BIGBIRD_SIZES[-1:])
+    layout = DenseLayout.from_rows(torch.ones(size, dtype=torch.int64), torch.tensor([0, 0, size, size]), size)
+    torch.testing.assert_close(
+        bigbird(x, Data(num_nodes=size), layout), run(bigbird, x, [size]), atol=1e-10, rtol=1e-10
+    )
+
+
 @pytest.mark.parametrize(("total", "spans"), [(5, [(0, 5, 3)]), (10, [(0, 8, 1), (8, 10, 2)]), (40, [(0, 11, 3)])])
 def test_random_blocks_come_from_the_spans_of_the_plan(total, spans):
     drawn = random_blocks(torch.tensor([total]), 50, 4, RANDOM)[0]

@@ -237,6 +237,18 @@ def test_on_a_cpu_no_kernel_is_asked_for():
     assert mamba._kernel_for(torch.zeros(1)) is None
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_scan_is_computed_in_float32_under_autocast(dtype):
+    """As by the fused kernel, also if the states are above the largest number of float16."""
+    torch.manual_seed(0)
+    u, delta, b, c = 1e5 * torch.randn(2, 9, 4), torch.rand(2, 9, 4), torch.randn(2, 9, 3), torch.randn(2, 9, 3)
+    a, d = -torch.arange(1.0, 4).repeat(4, 1), torch.ones(4)
+    exact = selective_scan(*(part.double() for part in (u, delta, a, b, c, d)))
+    with torch.autocast("cpu", dtype=dtype):
+        found = selective_scan(u, delta, a, b, c, d)
+    torch.testing.assert_close(found.double(), exact, rtol=1e-5, atol=1e-5 * float(exact.abs().max()))
+
+
 def test_a_scan_without_decay_is_a_running_sum():
     u = numbers(1, 5, 2)
     ones = torch.ones(1, 5, 1, dtype=torch.float64)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 from torch_geometric.nn import PNAConv
@@ -82,6 +84,23 @@ def test_graphs_without_edges():
     x, none = torch.randn(4, DIM, dtype=torch.float64), torch.zeros(2, 0, dtype=torch.long)
     found = ours(x, none, None, torch.zeros(4, dtype=torch.long))
     torch.testing.assert_close(found, theirs(x, none), atol=1e-12, rtol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_hubs_in_half_precision(dtype):
+    """Sums over thousands of messages, and the shares of thousands of equal ones, are not rounded to a few digits."""
+    leaves = 3000
+    edges = torch.stack([torch.arange(leaves), torch.full((leaves,), leaves)])
+    arriving = torch.zeros(leaves + 1, dtype=torch.int64).index_fill(0, edges[1, :1], leaves)
+    torch.manual_seed(0)
+    layer, x = TowerPNA(DIM, None, 3).to(dtype), torch.rand(leaves + 1, DIM).to(dtype)
+    exact = copy.deepcopy(layer).double()(x.double(), edges, None, arriving)
+    torch.testing.assert_close(
+        layer(x, edges, None, arriving).double(), exact, rtol=0, atol=2e-2 * float(exact.abs().max())
+    )
+    equal = torch.ones(leaves + 1, DIM, dtype=dtype, requires_grad=True)
+    reduced_messages(equal, None, edges, arriving)[1][leaves].sum().backward()
+    torch.testing.assert_close(equal.grad.double().sum(0), torch.ones(DIM, dtype=torch.float64), rtol=0, atol=1e-2)
 
 
 def test_threads_change_no_bit(way):

@@ -64,6 +64,15 @@ def test_pieces_of_queries_give_the_same_answer_and_gradients(batch):
         torch.testing.assert_close(other, results[0], rtol=1e-12, atol=1e-12)
 
 
+def test_graphs_without_nodes_change_nothing():
+    """Beside a large graph they are in a block of their own, of width 0."""
+    for size in (5, 100):
+        q, k, v = torch.randn(3, size, 2, 3, dtype=torch.float64).unbind()
+        alone = DenseLayout.from_batch(torch.zeros(size, dtype=torch.int64))
+        layout = DenseLayout.from_rows(torch.ones(size, dtype=torch.int64), torch.tensor([0, 0, size, size]), size)
+        torch.testing.assert_close(sigmoid_attention(q, k, v, layout), sigmoid_attention(q, k, v, alone))
+
+
 @pytest.mark.parametrize("chunk_weights", [None, 1])
 @pytest.mark.parametrize("far", [0.0, -60.0, -95.0, -110.0, -300.0])
 def test_weights_below_the_smallest_number_of_float32_are_those_of_float64(batch, same_graph, far, chunk_weights):

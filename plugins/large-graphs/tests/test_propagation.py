@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from half_sums import half_sums
 from torch_geometric.data import Data
 
 from graphbench_large_graphs.propagation import hop_edges, hop_pairs, row_edges, symmetric_edges
@@ -12,6 +13,12 @@ from graphbench_large_graphs.propagation import hop_edges, hop_pairs, row_edges,
 @pytest.fixture
 def x(batch):
     return torch.randn(batch.num_nodes, 2, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+
+
+def test_hubs_are_summed_in_float32(batch, x):
+    with half_sums() as found:
+        mixed = symmetric_edges(batch, torch.bfloat16).mix(x.bfloat16())
+    assert (mixed.dtype, found) == (torch.bfloat16, [])
 
 
 def test_symmetric_weights(batch, symmetric, x):

@@ -221,6 +221,8 @@ class BigBirdBranch(nn.Module):
         """Return mixed values `[B, H, N, d]` of queries, keys and values `[B, H, N, d]`."""
         # M is that of the largest graph; `seen` excludes the blocks that smaller graphs do not have.
         size, count = self.block_size, -(-layout.max_nodes // self.block_size)
+        if not count:
+            return v  # these graphs have no nodes
         short = count * size - layout.max_nodes
         q, k, v = (F.pad(part, (0, 0, 0, short)).unflatten(2, (count, size)) for part in (q, k, v))  # [B, H, M, s, d]
         lengths = layout.ptr.diff()

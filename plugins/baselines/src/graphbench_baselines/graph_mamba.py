@@ -277,7 +277,8 @@ def selective_scan(u: Tensor, delta: Tensor, a: Tensor, b: Tensor, c: Tensor, d:
         return kernel(u, delta, a, b, c, d).transpose(1, 2)
     # Only A is discretised by the zero-order hold of Mamba's equation 4; B becomes delta B, as in the authors' code.
     decay, inputs = (delta.unsqueeze(-1) * a).exp(), (delta * u).unsqueeze(-1) * b.unsqueeze(2)  # [B, L, D, S]
-    return (linear_recurrence(decay, inputs) @ c.unsqueeze(-1)).squeeze(-1) + d * u
+    with torch.autocast(u.device.type, enabled=False):  # which would read the states in half precision
+        return (linear_recurrence(decay, inputs) @ c.unsqueeze(-1)).squeeze(-1) + d * u
 
 
 def linear_recurrence(decay: Tensor, inputs: Tensor) -> Tensor:

@@ -115,11 +115,13 @@ class GRITAttention(Traced):
         product = (q.index_select(0, pairs.query) + k.index_select(0, pairs.key)) * scale
         vectors = F.relu(signed_root(product) + shift)  # [P, H, d]
         logits = torch.einsum("phd,dhc->phc", vectors, self.score).squeeze(-1)
-        weights = softmax(logits.clamp(-_LARGEST_LOGIT, _LARGEST_LOGIT), pairs.query, num_nodes=x.shape[0])
+        # Sums over the nodes of a graph, in float32: in bfloat16 they may end at 256 times a term.
+        logits = logits.clamp(-_LARGEST_LOGIT, _LARGEST_LOGIT).to(torch.promote_types(logits.dtype, torch.float32))
+        weights = softmax(logits, pairs.query, num_nodes=x.shape[0])
         dropped = self.attention_dropout(weights).unsqueeze(-1)
-        mixed = scatter(dropped * v.index_select(0, pairs.key), pairs.query, 0, x.shape[0], reduce="sum")
+        mixed = scatter(dropped * v.index_select(0, pairs.key), pairs.query, 0, x.shape[0], reduce="sum").to(v.dtype)
         # sum_j a_ij W_v u_ij = W_v sum_j a_ij u_ij: the map is applied to N rows instead of P.
-        gathered = scatter(dropped * vectors, pairs.query, 0, x.shape[0], reduce="sum")
+        gathered = scatter(dropped * vectors, pairs.query, 0, x.shape[0], reduce="sum").to(vectors.dtype)
         mixed = mixed + torch.einsum("nhd,dhc->nhc", gathered, self.pair_value)
         mixed = self.dropout(mixed.flatten(1))
         # Weights that sum to one cannot distinguish degrees; this restores them (GRIT's degree scaler).

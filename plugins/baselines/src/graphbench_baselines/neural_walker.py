@@ -13,7 +13,6 @@ from typing import Any, Literal, get_args
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch_geometric.nn import global_add_pool
 
 from graphbench import Architecture, BenchmarkSpec, GraphBatch, PositionalEncoder, Representation
 from graphbench.errors import BadInput, check_choice, check_range
@@ -26,6 +25,7 @@ from graphbench.nn import (
     GINEConvolution,
     MultiHeadAttention,
     NodeEncoder,
+    Pooling,
     attend,
     count_nodes,
 )
@@ -258,7 +258,7 @@ class WalkerLayer(nn.Module):
         self.walk = walk
         gine = local_layer == "GINE"
         self.local = GINEConvolution(_mlp(dim, dropout), train_eps=True, edge_dim=dim) if gine else None
-        self.virtual = _mlp(dim, dropout) if global_layer == "virtual_node" else None
+        self.virtual, self.pooling = _mlp(dim, dropout) if global_layer == "virtual_node" else None, Pooling("add")
         self.attention: nn.Module | None = None
         if global_layer == "transformer":
             self.attention = MultiHeadAttention(dim, num_heads, attention_dropout)
@@ -278,7 +278,7 @@ class WalkerLayer(nn.Module):
         x, edge = self.walk(x, edge, walks)
         y = x if self.local is None else x + self.local(x, batch.edge_index, edge)
         if self.virtual is not None:
-            virtual = self.virtual(global_add_pool(y, batch.batch, batch.num_graphs) + virtual)
+            virtual = self.virtual(self.pooling(y, batch.batch, batch.num_graphs) + virtual)
             return y + virtual.index_select(0, batch.batch), edge, virtual
         if self.attention is not None:
             z = self.attention_norm(x + self.attention(self.local_norm(y), layout))  # x, not y: see the class

@@ -88,12 +88,15 @@ class PPGTAttention(Traced):
         # As in the released code, not divided by sqrt(d), unlike the length of keys below.
         product = (q.index_select(0, pairs.query) * k.index_select(0, pairs.key)).sum(-1)
         length = k.square().sum(-1) / (2 * math.sqrt(k.shape[-1]))  # [N, H]
-        weights = softmax(product - length.index_select(0, pairs.key) + bias, pairs.query, num_nodes=x.shape[0])
+        logits = product - length.index_select(0, pairs.key) + bias
+        # Sums over the nodes of a graph, in float32: in bfloat16 they may end at 256 times a term.
+        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        weights = softmax(logits, pairs.query, num_nodes=x.shape[0])
         # After the softmax: rows need not sum to one.
         weights = weights * (1 + factor)
         dropped = self.dropout(weights).unsqueeze(-1)
         mixed = scatter(dropped * v.index_select(0, pairs.key), pairs.query, 0, x.shape[0], reduce="sum")
-        out = self.out_map(mixed.flatten(1))
+        out = self.out_map(mixed.flatten(1).to(v.dtype))
         self.trace(lambda: self._record(x, weights, batch, out))
         return out
 

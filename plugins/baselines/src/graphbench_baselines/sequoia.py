@@ -28,6 +28,7 @@ from graphbench.nn import (
     GPSLayer,
     NodeEncoder,
     NormName,
+    Pooling,
     attend_within_graphs,
     attention_weights,
     make_norm,
@@ -163,12 +164,12 @@ def cluster_edges(edge_index: Tensor, edge: Tensor, weight: Tensor, clusters: Cl
         (tensor([[2.]]), tensor([[1.]]))
     """
     first, second = weight[edge_index]
-    share, rows = (first * second).to(edge.dtype)[:, None], clusters.edge_index.shape[1] + 1
+    share, rows = (first * second)[:, None], clusters.edge_index.shape[1] + 1  # float32: bfloat16 sums end at 256
     # Row 0 contains the edges within clusters. Weights have the value 1: a sum of 0 has no edges.
     both = scatter(torch.cat([share * edge, share], dim=1), clusters.pair_of, 0, rows, reduce="sum")[1:]
     sums, weights = both.split([edge.shape[1], 1], dim=1)
     present = weights.detach().sign()
-    return sums / (weights + (1 - present)), present
+    return (sums / (weights + (1 - present))).to(edge.dtype), present.to(edge.dtype)
 
 
 def count_links(edge_index: Tensor, num_nodes: int) -> tuple[Tensor, Tensor]:
@@ -338,7 +339,7 @@ class Sequoia(Architecture):
         super().__init__(spec, hidden_dim)
         check_range("num_clusters", num_clusters, at_least=1, whole=True)
         check_range("link_weight", link_weight, at_least=0)
-        self.num_clusters, self.link_weight = num_clusters, link_weight
+        self.num_clusters, self.link_weight, self.pooling = num_clusters, link_weight, Pooling("add")
         self.edges_teach = not spec.edge.vocabularies
         self.node_encoder = NodeEncoder(spec, hidden_dim, categorical=categorical)
         self.edge_encoder = EdgeEncoder(spec, hidden_dim, categorical)
@@ -382,7 +383,7 @@ class Sequoia(Architecture):
         between, present = cluster_edges(batch.edge_index, edge, weight, clusters)
         # A GPS layer passes the layout to its attention without inspecting it.
         x, edge = self.within(x, edge, batch, cast(DenseLayout, clusters))
-        sums = scatter(x, clusters.number, 0, batch.num_graphs * self.num_clusters, reduce="sum")
+        sums = self.pooling(x, clusters.number, batch.num_graphs * self.num_clusters)
         # Without attention the layer reads only the edges of its batch; torch.compile cannot create a `Data`.
         cluster, _ = self.among(sums, between, cast(Data, clusters), distances=present)
         penalty = None

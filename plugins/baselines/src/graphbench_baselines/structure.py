@@ -209,6 +209,7 @@ class SubgraphExtractor(nn.Module):
         subgraphs = edges.subgraphs
         assert subgraphs is not None
         member = self.network(x[subgraphs.member], edges)[-1]
+        member = member.to(torch.promote_types(member.dtype, torch.float32))  # bfloat16 sums may end at 256
         pooled = torch.zeros_like(x, dtype=member.dtype).index_add(0, subgraphs.root, member)
         out: Tensor = self.linear(self.norm(torch.cat([x, pooled.to(x.dtype)], dim=-1)))
         return out

@@ -28,7 +28,7 @@ def reduced_messages(sent: Tensor, edges: Tensor | None, edge_index: Tensor, arr
         arriving: number of edges into each node `[N]`, int64.
 
     Returns:
-        `[N, dim]` each; the maximum is minus infinity without messages.
+        `[N, dim]` each; the maximum is minus infinity without messages. The sum is in float32 at least.
 
     Examples:
         >>> edges, arriving = torch.tensor([[1, 0, 2], [0, 1, 1]]), torch.tensor([1, 2, 0])
@@ -41,8 +41,14 @@ def reduced_messages(sent: Tensor, edges: Tensor | None, edge_index: Tensor, arr
     if torch.compiler.is_exporting() or is_apple(sent.device):  # neither ONNX nor Apple's GPUs support segments
         empty, target = messages.new_zeros(arriving.shape[0], messages.shape[1]), edge_index[1]
         largest = (empty - torch.inf).scatter_reduce(0, target[:, None].expand_as(messages), messages, "amax")
-        return empty.index_add(0, target, messages), largest
-    return _Total.apply(messages, edge_index[1], arriving), _Largest.apply(messages, edge_index[1], arriving)
+        return empty.to(_precision(messages)).index_add(0, target, messages.to(_precision(messages))), largest
+    total = _Total.apply(messages.to(_precision(messages)), edge_index[1], arriving)
+    return total, _Largest.apply(messages, edge_index[1], arriving)
+
+
+def _precision(messages: Tensor) -> torch.dtype:
+    """Return the dtype of sums: those of `segment_reduce` in bfloat16 stop at 256 times their terms."""
+    return torch.promote_types(messages.dtype, torch.float32)
 
 
 class _Total(torch.autograd.Function):
@@ -89,9 +95,9 @@ class _Largest(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
         messages, largest, target, arriving = ctx.saved_tensors
         # Ties are common if nodes are similar, such as atoms of a molecule in the first rounds.
-        chosen = (messages == largest.index_select(0, target)).to(messages.dtype)
+        chosen = (messages == largest.index_select(0, target)).to(_precision(messages))
         equal = torch.segment_reduce(chosen, "sum", lengths=arriving, unsafe=True).clamp(min=1)
-        return chosen * (grads[0] / equal).index_select(0, target), None, None
+        return (chosen * (grads[0] / equal).index_select(0, target)).to(messages.dtype), None, None
 
 
 class TowerPNA(PNAConv):
@@ -155,12 +161,13 @@ class TowerPNA(PNAConv):
             mapped = F.linear(edge, shared @ self.edge_encoder.weight)
             bias = bias + shared @ self.edge_encoder.bias
         received = received + bias
-        count = arriving.unsqueeze(1).to(received.dtype)
         total, largest = reduced_messages(sent, mapped, edge_index, arriving)
+        count = arriving.unsqueeze(1).to(total.dtype)
         total = total + count * received
+        mean, total = (part.to(received.dtype) for part in (total / count.clamp(min=1), total))
         largest = torch.where(arriving.unsqueeze(1) > 0, largest + received, 0.0)  # minus infinity without edges
         after, bias = self._towers(self.post_nns)
-        parts = torch.cat([x, total / count.clamp(min=1), total, largest], dim=-1)
+        parts = torch.cat([x, mean, total, largest], dim=-1)
         out: Tensor = self.lin(F.linear(parts, after.flatten(1), bias))
         return out
 

@@ -55,7 +55,7 @@ def sigmoid_attention(q: Tensor, k: Tensor, v: Tensor, layout: DenseLayout, chun
         for block, (queries, keys, values) in zip(layout.blocks, heads, strict=True):
             real = block.layout.mask[:, None, None, :]
             weights_per_row = real.shape[0] * q.shape[1] * real.shape[-1]  # of one query in every graph and head
-            rows_per_chunk = max(1, (chunk_weights or _CHUNK_WEIGHTS) // weights_per_row)
+            rows_per_chunk = max(1, (chunk_weights or _CHUNK_WEIGHTS) // max(1, weights_per_row))
             pieces = queries.split(rows_per_chunk, dim=2)
             # A single chunk is small enough to keep: recomputing it would save nothing.
             recompute = torch.is_grad_enabled() and len(pieces) > 1

@@ -36,8 +36,10 @@ class WeightedEdges:
 
     def mix(self, x: Tensor) -> Tensor:
         """Return the weighted sum of `x [T, ...]` over neighbours, in the same shape."""
-        weight = self.weight.to(x.dtype).view(-1, *[1] * (x.dim() - 1))
-        return scatter(x.index_select(0, self.index[0]) * weight, self.index[1], 0, x.shape[0], reduce="sum")
+        # In float32 at least: a bfloat16 sum over the neighbours of a hub may end at 256 times a term.
+        weight = self.weight.to(torch.promote_types(x.dtype, torch.float32)).view(-1, *[1] * (x.dim() - 1))
+        messages = x.index_select(0, self.index[0]) * weight
+        return scatter(messages, self.index[1], 0, x.shape[0], reduce="sum").to(x.dtype)
 
 
 def symmetric_edges(batch: GraphBatch, dtype: torch.dtype) -> WeightedEdges:

@@ -64,7 +64,8 @@ class EdgeGCN(nn.Module):
     def forward(self, x: Tensor, edge_index: Tensor, edge: Tensor) -> Tensor:
         """Return nodes `[num_nodes, dim]` from nodes and edges `[num_edges, dim]`."""
         messages = F.relu(self.linear(x).index_select(0, edge_index[0]) + edge)
-        return scatter(messages, edge_index[1], 0, x.shape[0], reduce="sum") + self.bias
+        precise = messages.to(torch.promote_types(messages.dtype, torch.float32))  # bfloat16 sums may end at 256
+        return scatter(precise, edge_index[1], 0, x.shape[0], reduce="sum").to(messages.dtype) + self.bias
 
 
 class EdgeWalks(nn.Module):

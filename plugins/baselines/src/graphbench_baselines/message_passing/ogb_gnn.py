@@ -48,10 +48,11 @@ class BondGCNConv(nn.Module):
         # Counted in float32, since bfloat16 has no odd number above 256; the additional one is the node itself.
         degrees = degree(source, x.shape[0], torch.promote_types(x.dtype, torch.float32)) + 1
         weights = (degrees[source] * degrees[target]).rsqrt()
-        messages = weights.to(x.dtype)[:, None] * (x.index_select(0, source) + edge.to(x.dtype)).relu()
+        # In float32 like the weights: bfloat16 sums of many messages may end at 256 times a term.
+        messages = weights[:, None] * (x.index_select(0, source) + edge.to(x.dtype)).relu()
         # A self-loop has no bond: `root` replaces it, and 1 / sqrt(d_i d_i) = 1 / d_i.
         loop = (x + self.root.to(x.dtype)).relu() / degrees.to(x.dtype)[:, None]
-        return loop + scatter(messages, target, 0, x.shape[0], reduce="sum")
+        return loop + scatter(messages, target, 0, x.shape[0], reduce="sum").to(x.dtype)
 
 
 class OGBGNN(Architecture):
