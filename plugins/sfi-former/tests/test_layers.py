@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from itertools import pairwise
 
 import pytest
@@ -20,7 +19,6 @@ from graphbench_sfi_former import (
     sparse_flow,
     sparse_flow_edges,
 )
-from graphbench_sfi_former.layers import RIVALS, RivalAttention
 
 DIM, HEADS = 6, 2
 
@@ -186,22 +184,6 @@ def test_a_batch_of_pyg_without_a_layout_will_do(graphs):
         plain = Batch.from_data_list(parts)
         torch.testing.assert_close(layer(plain.x, plain), layer(x, batch, layout))
         torch.testing.assert_close(layer(parts[0].x, parts[0]), layer(x, batch, layout)[: sizes[0]])
-
-
-def test_rows_without_a_source_get_no_flow(graphs):
-    x, batch, layout = graphs
-    graph = torch.ones(4, 1, 9, 9, dtype=torch.bool)
-    closed = torch.tensor([0, 3, 6, 16])  # two rows of a graph, one of another, and a graph of one node
-    graph[batch.batch[closed], 0, closed - batch.ptr[batch.batch[closed]]] = False
-    rivals = [partial(RivalAttention, rival=rival) for rival in RIVALS]
-    for kind in (SparseFlowAttention, DenseFlowAttention, *rivals):
-        layer = make(kind, terms="flow", extra_parameters=False)
-        out, whole = layer(x, batch, layout, graph), layer(x, batch, layout)
-        torch.testing.assert_close(out[closed], layer.out_proj.bias.expand(4, -1))
-        others = torch.ones(len(x), dtype=torch.bool).index_fill(0, closed, False)
-        torch.testing.assert_close(out[others], whole[others])
-        out.sum().backward()
-        assert all(p.grad.isfinite().all() for p in layer.parameters() if p.grad is not None)
 
 
 @pytest.mark.parametrize("friction", ["learned", "uniform"])

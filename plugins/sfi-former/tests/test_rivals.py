@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
 
@@ -9,8 +11,8 @@ from graphbench import BenchmarkModule
 from graphbench.errors import BadInput
 from graphbench.nn import DenseLayout, HeadConfig
 from graphbench.testing import tiny_batch, tiny_spec, tiny_table
-from graphbench_sfi_former import DFiFormer
-from graphbench_sfi_former.layers import RivalAttention, sparsemax
+from graphbench_sfi_former import DenseFlowAttention, DFiFormer, SparseFlowAttention
+from graphbench_sfi_former.layers import RIVALS, RivalAttention, sparsemax
 
 DIM, HEADS = 6, 2
 
@@ -53,6 +55,23 @@ def graphs():
     batch = tiny_table(tiny_spec(), sizes=[5, 2, 9, 1]).batch(range(4))
     x = torch.randn(batch.num_nodes, DIM, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     return x, batch, DenseLayout.from_batch(batch)
+
+
+def test_rows_without_a_source_get_no_flow(graphs):
+    torch.manual_seed(0)
+    x, batch, layout = graphs
+    graph = torch.ones(4, 1, 9, 9, dtype=torch.bool)
+    closed = torch.tensor([0, 3, 6, 16])  # two rows of a graph, one of another, and a graph of one node
+    graph[batch.batch[closed], 0, closed - batch.ptr[batch.batch[closed]]] = False
+    rivals = [partial(RivalAttention, rival=rival) for rival in RIVALS]
+    for kind in (SparseFlowAttention, DenseFlowAttention, *rivals):
+        layer = kind(DIM, HEADS, terms="flow", extra_parameters=False).double().eval()
+        out, whole = layer(x, batch, layout, graph), layer(x, batch, layout)
+        torch.testing.assert_close(out[closed], layer.out_proj.bias.expand(4, -1))
+        others = torch.ones(len(x), dtype=torch.bool).index_fill(0, closed, False)
+        torch.testing.assert_close(out[others], whole[others])
+        out.sum().backward()
+        assert all(p.grad.isfinite().all() for p in layer.parameters() if p.grad is not None)
 
 
 def logits_of(layer, rows):
