@@ -203,17 +203,17 @@ class GraphTable:
             parts = [g[name].t() if name == "edge_index" else torch.as_tensor(g[name]) for g in graphs]
             if column.axis == GRAPH:
                 parts = [part.reshape(1, -1) if part.dim() < 2 else part for part in parts]
-            found = torch.tensor([len(part) for part in parts])
-            expected = rows.setdefault(column.axis, found)
+            counted = torch.tensor([len(part) for part in parts])
+            expected = rows.setdefault(column.axis, counted)
             # A sum may hide it: all graphs between one with a row too few and one with a row too many would shift.
-            if not torch.equal(found, expected):
-                graph = int((found != expected).nonzero()[0])
+            if not torch.equal(counted, expected):
+                graph = int((counted != expected).nonzero()[0])
                 raise BadInput(
-                    f"graph {graph} has {int(found[graph])} rows in {name!r}, but {int(expected[graph])} of its axis "
+                    f"graph {graph} has {int(counted[graph])} rows in {name!r}, but {int(expected[graph])} of its axis "
                     f"{column.axis!r}."
                 )
             if column.axis not in (GRAPH, *ptr):
-                ptr[column.axis] = pointer(found)
+                ptr[column.axis] = pointer(counted)
             columns[name] = torch.cat(parts)
         return cls(columns, used, ptr)
 

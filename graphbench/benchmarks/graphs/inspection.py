@@ -124,7 +124,7 @@ def summary_rows(
 ) -> list[Row]:
     """Return rows of (what, value, reason or option) from `split_facts`, `size_facts`, and sizes of the splits."""
     sizes = (
-        f"{facts['mean_nodes']:.1f} nodes (at most {facts['max_nodes']:,}), {facts['mean_edges']:.1f} directed edges"
+        f"{facts['mean_nodes']:,.1f} nodes (at most {facts['max_nodes']:,}), {facts['mean_edges']:,.1f} directed edges"
     )
     rows: list[Row] = [("graphs", f"{facts['num_graphs']:,}", f"{sizes} on average")]
     if count := facts.get("one_way"):  # missing in stores of earlier versions
