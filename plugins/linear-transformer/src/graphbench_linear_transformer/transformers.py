@@ -280,5 +280,5 @@ def _attention_scale(by_nodes: bool, features: Tensor, num_nodes: Tensor | None)
         return 1.0
     if num_nodes is None:
         return 1 / max(features.shape[-2], 1)
-    # A graph without nodes: 0 times infinity would be NaN in the gradients of all graphs.
-    return num_nodes.clamp(min=1).to(features.dtype).reciprocal()[..., None, None]
+    # A graph without nodes: 0 times infinity would be NaN in the gradients of all graphs. 1.0 also casts the integers.
+    return num_nodes.clamp(min=1.0).to(features.dtype).reciprocal()[..., None, None]

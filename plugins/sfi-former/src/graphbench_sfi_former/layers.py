@@ -175,8 +175,9 @@ class SparseFlowAttention(AdjacencyEnhancedAttention):
             return self.penalty / graphs.batch_ptr.diff().max().to(widest_dtype(graphs.batch_ptr.device))
         if self.penalty_size != "graph":
             return self.penalty / self.penalty_size
-        # Cast first: a number over an integer tensor is float32 even in a float64 model.
-        return self.penalty / graphs.num_nodes.to(solving_dtype(graphs.maps[0]))
+        # A number over integers is float32, even in a float64 model.
+        is_double = solving_dtype(graphs.maps[0]) == torch.float64
+        return self.penalty / (graphs.num_nodes.double() if is_double else graphs.num_nodes)
 
     def _mask(self, graphs: PaddedGraphs) -> Tensor | None:
         """Return the allowed sources; the iteration has one step length per matrix, so it must not see padded rows."""
