@@ -2,6 +2,7 @@
 
 import math
 
+import networkx as nx
 import numpy as np
 import pytest
 import pytorch_lightning as pl
@@ -11,8 +12,8 @@ from quick import one_of_each
 from torch import nn
 
 from graphbench.benchmarks.block_models.csl import CSL
-from graphbench.benchmarks.block_models.pattern_cluster import CLUSTER
 from graphbench.benchmarks.electric_flow.benchmark import ElectricFlow
+from graphbench.benchmarks.graphs.benchmark import Graphs
 from graphbench.callbacks.exact_resume import ExactResume
 from graphbench.contracts import Architecture, Representation
 from graphbench.encodings import RWSE
@@ -260,9 +261,12 @@ def test_graphs_of_another_benchmark(tmp_path):
 
 
 def test_a_share_of_another_benchmarks_graphs_has_a_store_of_its_own(tmp_path):
+    paths = [nx.path_graph(size) for size in range(3, 43)]
+    for number, path in enumerate(paths):
+        path.graph["y"] = number / 7
     sizes_of = {}
     for share, seed in ((1.0, 0), (0.1, 0), (0.1, 1)):
-        other = CLUSTER(root=str(tmp_path), sizes=(40, 2, 2), train_fraction=share, seed=seed)
+        other = Graphs(paths, target="y", root=str(tmp_path), train_fraction=share, seed=seed)
         data = benchmark(tmp_path, graphs=other, num_demands=2)
         other.setup()
         sizes_of[share, seed] = set(data.tables["train"].num_nodes.tolist())
