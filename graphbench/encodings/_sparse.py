@@ -31,6 +31,8 @@ _DENSE = 600
 _PRODUCTS, _FEWEST = 10_000, 300
 #: Highest degree of a filter, and logarithm of the most by which it enlarges a vector: rounding errors grow as much.
 _DEGREE, _GROWTH = 400, 20.0
+#: Relative difference of eigenvalues that may be equal, before they have converged.
+_RUN = 1e-6
 #: Residual of an eigenvector relative to the smallest eigenvalue above 0, and rounding error relative to the largest.
 _RESIDUAL, _ROUNDING = 1e-8, 1e-14
 #: Mean degree up to which a factorisation is tried if filters are slow: paths, rings, grids and roads, whose factors
@@ -249,7 +251,9 @@ def _iterate(
     values, block, above = _ritz(matrix, block - flat * (flat.T @ block), wanted, largest)
     mean, products = adjacency.nnz / size, 0
     while products < _PRODUCTS:
-        low = values[-1]
+        # The block may end within a run of equal eigenvalues, as in hypercubes and cliques: cut behind the run.
+        is_run = values[-1] - values[wanted - 1] <= _RUN * values[-1]
+        low = values[-1] + 0.1 * (high - values[-1]) if is_run else values[-1]
         growth, gain = (np.arccosh(1 + 2 * (low - value) / (high - low)) for value in (values[0], values[wanted - 1]))
         if products > _FEWEST and products + np.log(above) / max(gain, 1e-12) > _PRODUCTS:  # too slow
             break

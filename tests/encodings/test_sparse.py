@@ -29,6 +29,7 @@ GRAPHS = {
     "a scale-free graph, whose eigenvalues are dense": nx.barabasi_albert_graph(1500, 2, seed=0),
     "a random regular graph": nx.random_regular_graph(4, 1200, seed=0),
     "a ring of cliques": nx.ring_of_cliques(90, 10),
+    "a hypercube, with more equal eigenvalues than a block has": nx.hypercube_graph(10),
     "a grid": nx.grid_2d_graph(21, 31),
     "components and single nodes": joined(
         nx.empty_graph(2),
@@ -79,6 +80,12 @@ def test_null_vectors_of_components_with_weights_that_are_all_ties(monkeypatch):
     monkeypatch.setattr(_sparse, "TIE", 1.0)  # as 1e-6 is in graphs of a million nodes
     found = _sparse._null_vectors(np.array([0, 0, 0, 1, 1, 1]), np.ones(6), 2)
     assert np.allclose(found.T * 3**0.5, [[1, 1, 1, 0, 0, 0], [0, 0, 0, 1, 1, 1]])
+
+
+def test_a_dense_graph_whose_eigenvectors_do_not_converge_is_refused(monkeypatch):
+    monkeypatch.setattr(_sparse, "_PRODUCTS", 1)
+    with pytest.raises(BadInput, match=r"num_eigenvectors"):
+        _sparse.smallest_eigenpairs(csr_array(nx.to_scipy_sparse_array(nx.hypercube_graph(10), dtype=float)), "none", 4)
 
 
 def test_an_eigenvalue_that_is_repeated_too_often():
