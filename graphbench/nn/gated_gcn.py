@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from graphbench.errors import check_choice
+from graphbench.errors import BadInput, check_choice
 from graphbench.nn.norms import NormName, make_norm
 from graphbench.nn.ops import gated_messages
 
@@ -101,8 +101,13 @@ class GatedGCNLayer(nn.Module):
         """Update nodes `[num_nodes, dim]` and edges `[num_edges, dim]` by one round of messages.
 
         A layer with a distance gate reads squared `distances [num_edges, 1]`.
+
+        Raises:
+            BadInput: the layer has a distance gate, but got no distances.
         """
-        gates = None if self.gate is None or distances is None else self.gate(distances)
+        if self.gate is not None and distances is None:
+            raise BadInput("GatedGCNLayer with gated_by_distance: true needs distances [num_edges, 1], but got None.")
+        gates = None if self.gate is None else self.gate(distances)
         x_hat, edge_hat = gated_messages(self.node_maps(x), edge_index, self.edge_map(edge), gates)
         return self._update(x, x_hat, self.node_norm), self._update(edge, edge_hat, self.edge_norm)
 

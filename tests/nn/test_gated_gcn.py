@@ -1,6 +1,7 @@
 import pytest
 import torch
 
+from graphbench.errors import BadInput
 from graphbench.nn import EdgeGate, GatedGCNLayer
 
 DIM = 6
@@ -59,6 +60,8 @@ def test_distance_gate_agrees_with_the_equations(batch):
     for got, expected in zip(ours, reference(layer, x, edge_index, edge, distances), strict=True):
         torch.testing.assert_close(got, expected, atol=1e-12, rtol=1e-10)
     assert not torch.allclose(ours[0], layer(x, edge_index, edge, 4 * distances)[0])
+    with pytest.raises(BadInput, match="distances"):
+        layer(x, edge_index, edge)
 
 
 def test_without_residual_the_input_is_not_added(batch):

@@ -159,6 +159,8 @@ def test_watching_changes_nothing(fit):
 def test_other_epochs_and_later_batches_are_left_alone(fit, monkeypatch):
     _, trainer = fit(SFiFormer, FlowSparsity(every_n_epochs=2))
     assert not flow_values(trainer)
+    trainer.validate(trainer.lightning_module, trainer.datamodule, verbose=False)
+    assert flow_values(trainer)
     batches = []
     monkeypatch.setattr(diagnostics, "record", lambda model: batches.append(model) or record(model))
     fit(SFiFormer, FlowSparsity(num_batches=1))

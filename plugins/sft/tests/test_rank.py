@@ -42,6 +42,9 @@ def test_an_interrupted_measurement_continues(tmp_path):
     assert (ranks["without_leak"] == 1).all()
     with pytest.raises(BadInput, match="3 layers of draw 0, but num_layers is 7"):
         measure(file, 4, **size | {"num_layers": 7})
+    for name in ("num_tokens", "dim"):
+        with pytest.raises(BadInput, match=f"{name} 8, but {name} is 9"):
+            measure(file, 4, **size | {name: 9})
 
 
 def test_the_command_writes_medians_and_a_figure(monkeypatch, capsys, tmp_path):

@@ -88,7 +88,7 @@ class FlowSparsity(pl.Callback):
 
     Args:
         num_batches: validation batches to trace, on each process.
-        every_n_epochs: trace validation once in this many epochs.
+        every_n_epochs: trace validation once in this many epochs of a fit; a separate validation is always traced.
 
     Raises:
         BadInput: a number is not positive.
@@ -115,7 +115,7 @@ class FlowSparsity(pl.Callback):
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int, dataloader_idx: int = 0
     ) -> None:
         """Trace this batch, if it is one of the first."""
-        turn = (trainer.current_epoch + 1) % self.every_n_epochs == 0
+        turn = trainer.state.fn != "fit" or (trainer.current_epoch + 1) % self.every_n_epochs == 0
         if not turn or trainer.sanity_checking or batch_idx >= self.num_batches:
             return
         if not isinstance(pl_module, BenchmarkModule):

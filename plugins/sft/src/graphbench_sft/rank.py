@@ -25,7 +25,8 @@ from graphbench_sft.attention import AttentionName, SampledAttention
 from graphbench_sft.model import SFTLayer
 from graphbench_sft.relative import DenseRelation
 
-FIELDS = ("draw", "layer", "leaky", "without_leak")
+FIELDS = ("draw", "layer", "leaky", "without_leak", "num_tokens", "dim")
+_NETWORKS = FIELDS[2:4]
 
 
 @torch.no_grad()
@@ -79,9 +80,17 @@ def measure(file: Path, draws: int, num_tokens: int = 256, dim: int = 512, num_l
         The number of draws added.
 
     Raises:
-        BadInput: a draw in the file has another number of layers.
+        BadInput: a draw in the file has another number of layers or tokens, or another width.
     """
-    measured = Counter(int(row["draw"]) for row in _rows(file)) if file.exists() else Counter()
+    rows_before = _rows(file) if file.exists() else []
+    for row in rows_before:
+        for name, value in (("num_tokens", num_tokens), ("dim", dim)):
+            if row.get(name) != str(value):
+                raise BadInput(
+                    f"{file} has draws with {name} {row.get(name)}, but {name} is {value}: use another file, or the "
+                    "same number."
+                )
+    measured = Counter(int(row["draw"]) for row in rows_before)
     for draw, rows in measured.items():
         if rows != num_layers + 1:
             raise BadInput(
@@ -99,7 +108,9 @@ def measure(file: Path, draws: int, num_tokens: int = 256, dim: int = 512, num_l
             writer = csv.writer(stream, lineterminator="\n")
             if not stream.tell():
                 writer.writerow(FIELDS)
-            writer.writerows([draw, layer, *pair] for layer, pair in enumerate(zip(*ranks, strict=True)))
+            writer.writerows(
+                [draw, layer, *pair, num_tokens, dim] for layer, pair in enumerate(zip(*ranks, strict=True))
+            )
     return len(missing)
 
 
@@ -107,7 +118,7 @@ def by_layer(file: Path) -> dict[str, Tensor]:
     """Read the ranks `[draws, num_layers + 1]` of networks with the leak ("leaky") and without it ("without_leak")."""
     rows = _rows(file)
     num_layers = 1 + max(int(row["layer"]) for row in rows)
-    return {name: torch.tensor([int(row[name]) for row in rows]).view(-1, num_layers) for name in FIELDS[2:]}
+    return {name: torch.tensor([int(row[name]) for row in rows]).view(-1, num_layers) for name in _NETWORKS}
 
 
 def _rows(file: Path) -> list[dict[str, str]]:
