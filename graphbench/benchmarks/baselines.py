@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import torch
@@ -14,6 +14,7 @@ from graphbench.contracts.table import EDGE
 from graphbench.data.columns import from_log10, to_log10
 
 _MAX_EDGES = 100_000  # training edges of a fit, evenly spaced among all of them
+_BLOCK = 1 << 16  # edges that are predicted at once: one-hot columns of all edges of a large graph take gigabytes
 _MAX_CATEGORIES = 256  # of a column that becomes one-hot: 65,536 of them would need 52 GB for these edges
 
 
@@ -63,35 +64,44 @@ def predict_by_features(tables: Mapping[str, GraphTable], spec: BenchmarkSpec) -
     mean, deviation = features.mean(0), features.std(0)
     # Standardised, since both regressions penalise the weight of a column by its scale.
     scaled = lambda values: (values - mean) / np.where(deviation > 0, deviation, 1.0)  # noqa: E731
-    inputs = {split: scaled(_features(tables[split], spec)) for split in ("val", "test")}
+    columns, answer = _fitted(scaled(features), y[rows], spec)
+    if answer is None:
+        return {}
+    width = spec.num_targets if spec.num_classes is None else spec.num_classes
+    predictions = {split: np.zeros((len(tables[split].columns["y"]), width)) for split in ("val", "test")}
+    for split, values in predictions.items():
+        for start in range(0, len(values), _BLOCK):
+            block = np.arange(start, min(start + _BLOCK, len(values)))
+            values[block[:, None], columns] = answer(scaled(_features(tables[split], spec, block)))
+    kind = "ridge" if spec.num_classes is None else "logistic regression"
+    return {f"{kind} on edge features": predictions}
+
+
+def _fitted(
+    features: np.ndarray, y: np.ndarray, spec: BenchmarkSpec
+) -> tuple[np.ndarray, Callable[[np.ndarray], np.ndarray] | None]:
+    """Fit a regression; return the columns that it predicts and how, or None for a single class."""
     if spec.num_classes is None:
         from sklearn.linear_model import Ridge
 
         # Fitted on logarithms where the models are: else a small number may become one below 0, which has none.
         logged = spec.log10_targets
-        ridge = Ridge().fit(scaled(features), to_log10(y[rows], logged))
-        answers = {split: ridge.predict(x).reshape(len(x), -1) for split, x in inputs.items()}
-        return {"ridge on edge features": {split: from_log10(values, logged) for split, values in answers.items()}}
-    classes = y[rows, 0]
-    if len(np.unique(classes)) < 2:
-        return {}
+        ridge = Ridge().fit(features, to_log10(y, logged))
+        return np.arange(spec.num_targets), lambda x: from_log10(ridge.predict(x).reshape(len(x), -1), logged)
+    classes = np.unique(y[:, 0])
+    if len(classes) < 2:
+        return classes, None
     from sklearn.linear_model import LogisticRegression
 
     with warnings.catch_warnings():  # a baseline does not need to converge fully
         warnings.simplefilter("ignore")
-        model = LogisticRegression(max_iter=200).fit(scaled(features), classes)
-    probabilities = {}
-    for split, values in inputs.items():
-        probabilities[split] = np.zeros((len(values), spec.num_classes))
-        if len(values):
-            probabilities[split][:, model.classes_] = model.predict_proba(values)
-    return {"logistic regression on edge features": probabilities}
+        model = LogisticRegression(max_iter=200).fit(features, y[:, 0])
+    return model.classes_, model.predict_proba
 
 
-def _features(table: GraphTable, spec: BenchmarkSpec, rows: np.ndarray | None = None) -> np.ndarray:
+def _features(table: GraphTable, spec: BenchmarkSpec, rows: np.ndarray) -> np.ndarray:
     """Return features of some edges `[rows, width]`, with one-hot categories."""
-    parts = []
-    chosen = slice(None) if rows is None else torch.from_numpy(rows)
+    parts, chosen = [], torch.from_numpy(rows)
     if spec.edge.vocabularies:
         codes = table.columns["edge_attr"][chosen].numpy()
         sizes = enumerate(spec.edge.vocabularies)

@@ -14,6 +14,7 @@ from torch_geometric.data import Data
 
 from graphbench.callbacks.diagnostic_table import trained_for
 from graphbench.callbacks.probe import (
+    ProbeGraphs,
     check_positive,
     choose_graphs,
     has_graphs,
@@ -39,6 +40,8 @@ log = logging.getLogger(__name__)
 
 #: Number of layers and heads that are shown by default; more make a figure unreadable.
 _MOST = 4
+#: Nodes of the largest graph whose matrices are drawn.
+_LARGEST = 4096
 
 
 class AttentionMaps(pl.Callback):
@@ -91,10 +94,9 @@ class AttentionMaps(pl.Callback):
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Refuse what cannot be drawn, before hours of training."""
-        rows = self._rows(trainer)
+        graphs = self._graphs(trainer)
         # Only named layers and heads can be absent, which a pass on one graph shows.
         if self.layers is not None or self.heads is not None:
-            graphs = probe_graphs(trainer, self.split, torch.tensor(rows[:1]))
             self._maps(trainer, pl_module, graphs.batch([0]))
         self._finished, self._drawn = trainer.current_epoch, -1
 
@@ -129,6 +131,16 @@ class AttentionMaps(pl.Callback):
             raise BadInput(f"graphs must be rows of the {self.split} split, 0 .. {count - 1}, got {list(self.graphs)}.")
         return list(self.graphs)
 
+    def _graphs(self, trainer: pl.Trainer) -> ProbeGraphs:
+        """Return the chosen graphs; refuse those whose matrices no memory holds and no eye sees."""
+        graphs = probe_graphs(trainer, self.split, torch.tensor(self._rows(trainer)))
+        if (largest := int(graphs.table.num_nodes.max())) > _LARGEST:
+            raise BadInput(
+                f"AttentionMaps draws graphs of at most {_LARGEST:,} nodes, but one of the {self.split} split has "
+                f"{largest:,}. Choose smaller ones by `graphs`, or leave the callback out."
+            )
+        return graphs
+
     def _draw(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         """Compute and write the figures of the graphs, only in the first process."""
         self._drawn = self._finished
@@ -137,7 +149,7 @@ class AttentionMaps(pl.Callback):
         if not trainer.is_global_zero:
             with whole_parameters(trainer):  # which the first process needs
                 return
-        graphs = probe_graphs(trainer, self.split, torch.tensor(self._rows(trainer)))
+        graphs = self._graphs(trainer)
         name = module.spec.name if isinstance(module, BenchmarkModule) else type(module).__name__
         rows = range(len(graphs.table))
         for row, maps in zip(rows, self._maps(trainer, module, graphs.batch(rows)), strict=False):

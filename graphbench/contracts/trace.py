@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -23,8 +23,8 @@ class LayerTrace:
         tokens: what the layer returned, `[T, dim]`.
         batch: graph of each token `[T]`.
         values: `x W^V W^O` per head without bias, `[T, H, dim]`: what attention mixes.
-        attention: list with one `[H, n_g, n_g]` (or `[H, n_g, k_g]`) tensor per graph, rows are queries; None if the
-            layer has no matrix to show.
+        attention: sequence with one `[H, n_g, n_g]` (or `[H, n_g, k_g]`) tensor per graph, rows are queries; None if
+            the layer has no matrix to show. Layers for large graphs compute a matrix only when it is read.
         columns: for sampled attention, `columns[g][j]` is the token (within the graph) behind column j.
         num_nodes: nodes per graph `[G]`; the remaining tokens of a graph are extra tokens.
         input: the tokens that entered the layer `[T, dim]`, before any projection; not detached, since the range of
@@ -46,7 +46,7 @@ class LayerTrace:
     tokens: Tensor
     batch: Tensor
     values: Tensor | None = None
-    attention: list[Tensor] | None = None
+    attention: Sequence[Tensor] | None = None
     columns: list[Tensor] | None = None
     num_nodes: Tensor | None = None
     input: Tensor | None = None

@@ -77,7 +77,7 @@ class Recording(Sequence[LayerTrace]):
 
 
 def _to_cpu(value: Any) -> Any:
-    if isinstance(value, list):
+    if isinstance(value, Sequence) and not isinstance(value, str):
         return [_to_cpu(one) for one in value]
     return value.cpu() if isinstance(value, Tensor) else value
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from graphbench.benchmarks import baselines
 from graphbench.benchmarks.baselines import constant_answer, predict_by_features
 from graphbench.testing import tiny_spec, tiny_table
 
@@ -83,6 +84,22 @@ def test_many_categories_take_no_memory():
         table.columns["y"] = (table.columns["edge_dense"][:, :1] > 0.2).long()
     predicted = predict_by_features(tables, spec)["logistic regression on edge features"]["test"]
     assert (predicted.argmax(1) == tables["test"].columns["y"][:, 0].numpy()).mean() > 0.9
+
+
+@pytest.mark.parametrize("task", ["edge-classification", "edge-regression"])
+def test_edges_are_predicted_some_at_a_time(task, monkeypatch):
+    """One-hot columns of all edges of a large graph would take gigabytes."""
+    spec = tiny_spec(task, "both")
+    tables = tables_of(spec)
+    [whole] = predict_by_features(tables, spec).values()
+    monkeypatch.setattr(baselines, "_BLOCK", 7)
+    features, rows = baselines._features, []
+    monkeypatch.setattr(baselines, "_features", lambda *some: [rows.append(len(some[2])), features(*some)][1])
+    [found] = predict_by_features(tables, spec).values()
+    for split, values in found.items():
+        np.testing.assert_allclose(values, whole[split], rtol=1e-12)
+    assert len(rows) > 3
+    assert max(rows[1:]) == 7  # after those of the fit
 
 
 def test_a_class_without_a_training_edge_has_the_probability_0():

@@ -15,6 +15,7 @@ from pytorch_lightning.loggers import TensorBoardLogger
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from graphbench import diagnostics as D
+from graphbench.callbacks import attention_maps
 from graphbench.callbacks.attention_maps import AttentionMaps
 from graphbench.diagnostics.figures.attention import drawing_figure, matrix_figure
 from graphbench.diagnostics.figures.graphs import PlainDrawing
@@ -106,6 +107,12 @@ def test_impossible_options_are_refused(options: dict, message: str) -> None:
 def test_rows_that_the_split_lacks_are_refused_before_training(fit: Fit) -> None:
     with pytest.raises(BadInput, match=r"rows of the val split, 0 \.\. 9, got \[10\]"):
         fit(AttentionMaps(graphs=[10]))
+
+
+def test_graphs_too_large_to_draw_are_refused_before_training(fit: Fit, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attention_maps, "_LARGEST", 2)
+    with pytest.raises(BadInput, match=r"graphs of at most 2 nodes, but one of the val split has \d"):
+        fit(AttentionMaps())
 
 
 @pytest.mark.parametrize(("option", "numbers"), [("layers", [0, 2]), ("heads", [2])])

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from graphbench.benchmarks.graphs.features import FeaturePlan
-from graphbench.benchmarks.graphs.raw import LINK, NEGATIVE, RawGraphs, count_one_way
+from graphbench.benchmarks.graphs.raw import LINK, NEGATIVE, RawGraphs
 from graphbench.benchmarks.graphs.splits.links import are_of_one_graph
 from graphbench.benchmarks.graphs.splits.masks import counted_mask, split_masks
 from graphbench.benchmarks.graphs.splits.splitting import SplitRequest, Units, num_given_splits
@@ -113,6 +113,26 @@ def size_facts(raw: RawGraphs, directed: bool) -> dict[str, Any]:
         "num_negatives": len(raw.pairs[NEGATIVE].ends) if NEGATIVE in raw.pairs else 0,
         "metric": raw.hints.get("metric"),
     }
+
+
+def count_one_way(raw: RawGraphs, most: int = 1_000) -> int:
+    """Count the first `most` edges without loops; 0 if one of them has a reverse edge in its graph.
+
+    Sorting all edges of a large graph takes long, and the first thousand show whether edges are listed once.
+    """
+    stops = np.cumsum(raw.num_edges)
+    first = raw.edges[:most]
+    rows = np.flatnonzero(first[:, 0] != first[:, 1])
+    if not rows.size:
+        return 0
+    edges = raw.edges[: stops[np.searchsorted(stops, len(first))]]  # all edges of their graphs
+    candidates = np.flatnonzero(np.isin(edges[:, 0], first[rows, 1]))
+
+    def keys(numbers: np.ndarray, order: list[int]) -> set[tuple[int, ...]]:
+        graphs = np.searchsorted(stops, numbers, side="right")
+        return set(zip(graphs.tolist(), *edges[numbers][:, order].T.tolist(), strict=True))
+
+    return len(rows) if keys(rows, [1, 0]).isdisjoint(keys(candidates, [0, 1])) else 0
 
 
 def summary_rows(

@@ -166,6 +166,15 @@ class RawGraphs:
                     f"{limit[row, 0]} nodes, numbered from 0."
                 )
 
+    def numbered(self, ends: np.ndarray) -> np.ndarray:
+        """Return a number for each edge with other ends `[E, 2]`, in the order of graph, first and second end `[E]`.
+
+        Numbers are sorted many times faster than rows.
+        """
+        start = np.repeat(np.cumsum(self.num_nodes) - self.num_nodes, self.num_edges)
+        keys: np.ndarray = (start + ends[:, 0]) * int(self.num_nodes.sum()) + start + ends[:, 1]
+        return keys
+
     def copy(self) -> RawGraphs:
         """Return the graphs with copies of all arrays."""
         columns = {level: {name: rows.copy() for name, rows in named.items()} for level, named in self.columns.items()}
@@ -376,23 +385,3 @@ def undirected(raw: RawGraphs) -> RawGraphs:
         return raw.place(level, int(rows[row]) if level == EDGE else row)
 
     return replace(raw, edges=edges, num_edges=counts, columns=columns, place=place)
-
-
-def count_one_way(raw: RawGraphs, most: int = 1_000) -> int:
-    """Count the first `most` edges without loops; 0 if one of them has a reverse edge in its graph.
-
-    Sorting all edges of a large graph takes long, and the first thousand show whether edges are listed once.
-    """
-    stops = np.cumsum(raw.num_edges)
-    first = raw.edges[:most]
-    rows = np.flatnonzero(first[:, 0] != first[:, 1])
-    if not rows.size:
-        return 0
-    edges = raw.edges[: stops[np.searchsorted(stops, len(first))]]  # all edges of their graphs
-    candidates = np.flatnonzero(np.isin(edges[:, 0], first[rows, 1]))
-
-    def keys(numbers: np.ndarray, order: list[int]) -> set[tuple[int, ...]]:
-        graphs = np.searchsorted(stops, numbers, side="right")
-        return set(zip(graphs.tolist(), *edges[numbers][:, order].T.tolist(), strict=True))
-
-    return len(rows) if keys(rows, [1, 0]).isdisjoint(keys(candidates, [0, 1])) else 0

@@ -338,14 +338,10 @@ def bound_arrays(raw: RawGraphs, target: Target) -> dict[str, tuple[str, np.ndar
 
 def is_symmetric(raw: RawGraphs, values: np.ndarray) -> bool:
     """Return whether every edge has a reverse one with the same target `[E, width]`; False without edges."""
-    graph = np.repeat(np.arange(len(raw)), raw.num_edges)
     rest = np.nan_to_num(values.astype(np.float64), nan=np.inf)  # NaN equals nothing, not even its own reverse
-
-    def sorted_rows(ends: np.ndarray) -> np.ndarray:
-        rows = np.column_stack([graph, ends, rest])
-        return np.asarray(rows[np.lexsort(rows.T[::-1])])
-
-    return len(values) > 0 and np.array_equal(sorted_rows(raw.edges), sorted_rows(raw.edges[:, ::-1]))
+    there, back = raw.numbered(raw.edges), raw.numbered(raw.edges[:, ::-1])
+    one, other = (np.lexsort((*rest.T, keys)) for keys in (there, back))
+    return len(values) > 0 and np.array_equal(there[one], back[other]) and np.array_equal(rest[one], rest[other])
 
 
 def weight_array(raw: RawGraphs, target: Target, name: str) -> tuple[str, np.ndarray]:

@@ -103,21 +103,27 @@ class MoleculeDrawing:
 class PlainDrawing:
     """Any graph as discs and lines."""
 
-    positions: np.ndarray  # of the nodes `[n, 2]`
+    num_nodes: int
     pairs: Tensor  # connected nodes `[2, pairs]`, each pair once
+    coordinates: np.ndarray | None = None  # of the nodes `[n, 2]`
 
     @classmethod
     def of(cls, edge_index: Tensor, num_nodes: int, coordinates: Tensor | None = None) -> PlainDrawing:
         """Draw a graph, at the first two of its coordinates `[n, >= 2]` if it has any."""
-        pairs = undirected_pairs(edge_index)
+        plane = None
         if coordinates is not None and coordinates.shape[1] >= 2:
-            return cls(coordinates[:, :2].double().numpy(), pairs)
-        return cls(distance_layout(pairs, num_nodes), pairs)
+            plane = coordinates[:, :2].double().numpy()
+        return cls(num_nodes, undirected_pairs(edge_index), plane)
+
+    @cached_property
+    def positions(self) -> np.ndarray:
+        """Positions of the nodes `[n, 2]`."""
+        return distance_layout(self.pairs, self.num_nodes) if self.coordinates is None else self.coordinates
 
     @property
     def labels(self) -> list[str]:
         """Numbers of the nodes."""
-        return [str(number) for number in range(len(self.positions))]
+        return [str(number) for number in range(self.num_nodes)]
 
     @property
     def aspect(self) -> float:

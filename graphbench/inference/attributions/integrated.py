@@ -16,11 +16,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from graphbench.data.progress import progress
 from graphbench.errors import MissingExtra
 from graphbench.inference.attributions.question import Question
 
-#: Number of copies of a graph that pass through the model at once.
-_AT_ONCE = 16
+#: Maximum number of copies of a graph that pass through the model at once; their gradients take memory.
+_COPIES = 16
 
 
 def integrated_gradients(question: Question, steps: int) -> tuple[Tensor, Tensor | None]:
@@ -35,14 +36,16 @@ def integrated_gradients(question: Question, steps: int) -> tuple[Tensor, Tensor
 
     def forward(*outputs: Tensor) -> Any:
         """Return predictions `[copies, C]` for encoder outputs `[copies, rows, dim]`."""
+        advance(len(outputs[0]))
         # Adds 0, but gives a gradient to encoder outputs that nothing reads.
         nothing = 0.0 * torch.stack([output.flatten(1).sum(1) for output in outputs]).sum(0)
         return question.answers(*outputs) + nothing[:, None]
 
     inputs, baselines = (tuple(value[None] for value in part) for part in (question.vectors, question.reference))
-    with torch.enable_grad():
+    at_once = min(_COPIES, question.at_once)
+    with torch.enable_grad(), progress("Integrated gradients", steps, "steps") as advance:
         gradients = IntegratedGradients(forward).attribute(
-            inputs, baselines=baselines, target=question.column, n_steps=steps, internal_batch_size=_AT_ONCE
+            inputs, baselines=baselines, target=question.column, n_steps=steps, internal_batch_size=at_once
         )
     rows: dict[str, list[Tensor]] = {"node": [], "edge": []}
     for kind, part in zip(question.kinds, gradients, strict=True):

@@ -9,22 +9,41 @@ directions, are masked together, and each gets an equal share of the value.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
+from graphbench.data.progress import progress
 from graphbench.inference.attributions.question import Question, lines_of, spread_over_edges
 
 
 def masking(question: Question) -> tuple[Tensor, Tensor | None]:
     """Return values of the nodes `[n]` and of the directed edges `[m]`, None if the model reads no edge features."""
-    num_nodes, num_edges = question.num_nodes, question.num_edges
-    nodes = torch.zeros(num_nodes, dtype=torch.float64)
+    every_node, every_edge = torch.arange(question.num_nodes), torch.ones(question.num_edges, dtype=torch.bool)
+    nodes = torch.zeros(question.num_nodes, dtype=torch.float64)
     if "node" in question.kinds:
-        mask = ~torch.eye(num_nodes, dtype=torch.bool)
-        nodes = question.prediction - question.masked(mask, torch.ones(num_nodes, num_edges, dtype=torch.bool))
+
+        def without_nodes(part: Tensor) -> tuple[Tensor, Tensor]:
+            return part[:, None] != every_node, every_edge.expand(len(part), -1)
+
+        nodes = _losses(question, question.num_nodes, "nodes", without_nodes)
     if "edge" not in question.kinds:
         return nodes, None
     line, count = lines_of(question.graph.edge_index)
-    mask = line[None] != torch.arange(count)[:, None]
-    values = question.prediction - question.masked(torch.ones(count, num_nodes, dtype=torch.bool), mask)
-    return nodes, spread_over_edges(values, line)
+
+    def without_lines(part: Tensor) -> tuple[Tensor, Tensor]:
+        return torch.ones(len(part), len(every_node), dtype=torch.bool), part[:, None] != line
+
+    return nodes, spread_over_edges(_losses(question, count, "lines", without_lines), line)
+
+
+def _losses(question: Question, count: int, what: str, masks: Callable[[Tensor], tuple[Tensor, Tensor]]) -> Tensor:
+    """Return what the prediction loses without each of `count` parts, from masks of nodes and edges without some."""
+    values = [torch.zeros(0, dtype=torch.float64)]
+    with progress("Masking", count, what) as advance:
+        # Masks of a few parts at a time: those of all take memory with the square of a graph's size.
+        for part in torch.arange(count).split(question.at_once) if count else ():
+            values.append(question.prediction - question.masked(*masks(part)))
+            advance(len(part))
+    return torch.cat(values)

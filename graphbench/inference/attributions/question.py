@@ -85,6 +85,11 @@ class Question:
         """Number of directed edges m of the graph."""
         return int(self.graph.edge_index.shape[1])
 
+    @property
+    def at_once(self) -> int:
+        """Number of copies of the graph that pass through the model at once."""
+        return max(1, min(_COPIES, _ROWS // max(self.num_nodes + self.num_edges, 1)))
+
     def answers(self, *outputs: Tensor) -> Tensor:
         """Return predictions `[copies, C]` for encoder outputs `[copies, rows, dim]`."""
         batch = self.copies(len(outputs[0]))
@@ -93,8 +98,8 @@ class Question:
 
     def masked(self, nodes: Tensor, edges: Tensor) -> Tensor:
         """Return F `[k]` if nodes `[k, n]` and edges `[k, m]` keep their vectors; others have the reference's."""
-        at_once = max(1, min(_COPIES, _ROWS // max(self.num_nodes + self.num_edges, 1)))
-        values = [self._masked(*part) for part in zip(nodes.split(at_once), edges.split(at_once), strict=True)]
+        parts = zip(nodes.split(self.at_once), edges.split(self.at_once), strict=True)
+        values = [self._masked(*part) for part in parts]
         return torch.cat(values) if values else torch.zeros(0, dtype=torch.float64)
 
     @torch.no_grad()

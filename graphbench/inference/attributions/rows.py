@@ -11,6 +11,7 @@ import pandas as pd
 import torch
 from matplotlib.figure import Figure
 from torch import Tensor
+from torch_geometric.utils import subgraph
 
 from graphbench.contracts import GraphBatch, GraphTable, InputPart
 from graphbench.data.encode import encoded_here
@@ -25,6 +26,8 @@ log = logging.getLogger(__name__)
 
 #: Share of a prediction's difference that the attributions may miss before a warning.
 _GAP = 0.05
+#: Nodes of the largest graph that is laid out as a whole.
+_DRAWN = 500
 #: Names of the methods in drawings.
 _WORDS: dict[Method, str] = {
     "integrated_gradients": "integrated gradients", "masking": "masking", "myerson": "Myerson values",
@@ -193,10 +196,17 @@ def tables_of(row: ChosenRow, attribution: Attribution, drawing: GraphDrawing) -
 def figure_of(
     row: ChosenRow, attribution: Attribution, drawing: GraphDrawing, target: str, unit: str, wanted: Wanted
 ) -> Figure:
-    """Draw a row, optionally for one of its nodes."""
-    edges = attribution.edges
-    lines = None if edges is None else line_scores(row.table, drawing.pairs, edges)
+    """Draw a row, optionally for one of its nodes; of a large graph, the nodes with the largest attributions."""
+    values, edges, pairs = attribution.nodes, attribution.edges, drawing.pairs
     what = f"row {row.number}" + ("" if wanted.node is None else f", node {wanted.node}")
     title = f"{what}: {target} {attribution.prediction:.4g}{f' {unit}' if unit else ''}"
     title += f", with average features {attribution.at_reference:.4g}"
-    return attribution_figure(drawing, attribution.nodes, lines, title, unit, _WORDS[wanted.method])
+    if isinstance(drawing, PlainDrawing) and drawing.coordinates is None and drawing.num_nodes > _DRAWN:
+        # The layout takes time with the cube of the nodes.
+        shown = values.abs().topk(_DRAWN).indices.sort().values
+        within, _ = subgraph(shown, pairs, relabel_nodes=True, num_nodes=drawing.num_nodes)
+        drawing = PlainDrawing.of(within, _DRAWN)
+        title += f"; {_DRAWN} of {len(values):,} nodes, those with the largest attributions"
+        values, pairs = values[shown], shown[drawing.pairs]
+    lines = None if edges is None else line_scores(row.table, pairs, edges)
+    return attribution_figure(drawing, values, lines, title, unit, _WORDS[wanted.method])

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from graphbench.diagnostics import record, summarise_ranks
 from graphbench.nn import LapPEEncoder, RWSEEncoder
 from graphbench.testing import ArchitectureContract, tiny_table
 from graphbench_large_graphs import (
@@ -166,6 +167,18 @@ def test_no_tensor_of_a_training_step_grows_faster_than_the_nodes(name, spec, on
     half, whole = (largest_tensor(model, one_graph(n)) for n in (10_000, 20_000))
     assert 20_000 <= whole <= 2.1 * half
     assert whole < 500 * 20_000
+
+
+@pytest.mark.parametrize("name", ["Polynormer", "NodeFormer", "DIFFormer", "AdvDIFFormer"])
+def test_diagnostics_of_tokens_need_no_matrix_of_all_pairs(name, spec, one_graph):
+    """A recording holds what the matrices are computed from, not the matrices."""
+    model, batch = LINEAR[name](spec).eval(), one_graph(2000)
+    with torch.no_grad(), record(model) as recording, LargestTensor() as seen:
+        model(batch)
+        summarise_ranks(recording, batch.edge_index)
+    assert seen.numbers < 2000**2 / 8
+    shown = [trace.attention for trace in recording if trace.attention is not None]
+    assert {tuple(matrix.shape[1:]) for matrices in shown for matrix in matrices} == {(2000, 2000)}
 
 
 def test_sigmoid_weights_are_computed_in_chunks(spec, one_graph, monkeypatch):

@@ -6,7 +6,7 @@ import torch
 from torch_geometric.data import Data
 
 from graphbench.benchmarks import Graphs
-from graphbench.benchmarks.graphs.raw import count_one_way
+from graphbench.benchmarks.graphs.inspection import count_one_way
 from graphbench.benchmarks.graphs.readers.objects import raw_from_objects
 
 
@@ -33,6 +33,14 @@ def test_edges_that_go_one_way_are_those_without_a_reverse_one(seed, both):
         first = [(g, i, j) for g, i, j in edges[:most] if i != j]
         expected = 0 if any((g, j, i) in edges for g, i, j in first) else len(first)
         assert count_one_way(raw, most) == expected
+
+
+def test_numbers_of_edges_sort_like_their_rows():
+    graphs = drawn(np.random.default_rng(3), 30, both=True)
+    raw = raw_from_objects(graphs, "mine")
+    rows = [(g, i, j) for g, one in enumerate(graphs) for i, j in one.edge_index.T.tolist()]
+    expected = np.unique(rows, axis=0, return_inverse=True)[1].reshape(-1)
+    assert np.array_equal(np.unique(raw.numbered(raw.edges), return_inverse=True)[1], expected)
 
 
 @pytest.mark.parametrize(

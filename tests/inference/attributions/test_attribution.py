@@ -1,6 +1,7 @@
 """Every method on models with known attributions and on one trained on a known rule, and refused requests."""
 
 import importlib.util
+from types import SimpleNamespace
 from typing import get_args
 
 import pytest
@@ -13,8 +14,8 @@ from graphbench import registry
 from graphbench.contracts import Architecture, GraphTable, Representation
 from graphbench.diagnostics.figures.graphs import PlainDrawing
 from graphbench.errors import BadInput
-from graphbench.inference.attributions import attribute
-from graphbench.inference.attributions.attribution import Method
+from graphbench.inference.attributions import attribute, question, rows
+from graphbench.inference.attributions.attribution import Attribution, Method
 from graphbench.inference.attributions.question import explained
 from graphbench.inference.attributions.rows import ChosenRow, line_scores, tables_of
 from graphbench.nn.heads import HeadConfig
@@ -190,6 +191,42 @@ def test_the_tables_of_a_row_have_all_its_attributions_those_of_loops_included()
     }
     total = nodes["attribution"].sum() + edges["attribution"].sum()
     assert total == pytest.approx(found.prediction - found.at_reference, abs=1e-5)
+
+
+@pytest.mark.parametrize("method", [m for m in METHODS if m.values[0] != "myerson"])
+def test_a_larger_graph_passes_in_fewer_copies_with_as_many_masks(method, monkeypatch):
+    """16 copies take the memory of 16 training steps, and masks of all parts that of the square of the nodes."""
+    monkeypatch.setattr(question, "_ROWS", 2000)
+    module, asked, masks = additive(), [], []
+    copies = copies_of(module, sizes=[40, 3, 3, 3])
+    size = copies(1).num_nodes + copies(1).num_edges
+    masked = question.Question.masked
+    monkeypatch.setattr(
+        question.Question, "masked", lambda self, *parts: [masks.append(len(parts[0])), masked(self, *parts)][1]
+    )
+    found = attribute(module, lambda count: [asked.append(count), copies(count)][1], facts_of(module), 0, method, 4)
+    assert 1 < max(asked) <= 2000 // size < 16
+    assert max(masks, default=0) <= max(asked)
+    assert abs(found.gap) < 1e-2
+
+
+def test_a_large_graph_is_drawn_by_its_most_important_nodes(monkeypatch):
+    monkeypatch.setattr(rows, "_DRAWN", 4)
+    ring = torch.arange(9)
+    table = GraphTable.from_graphs([{"num_nodes": 9, "edge_index": torch.stack((ring, ring.roll(1)))}])
+    values = torch.tensor([0.0, 0.0, 3.0, -4.0, 1.0, 0.0, 0.5, 0.0, 0.0])
+    found = Attribution(values, torch.arange(9.0), prediction=1.0, at_reference=0.0)
+    wanted = SimpleNamespace(node=None, method="masking")
+    row = ChosenRow(0, table, None)
+    seen = []
+    monkeypatch.setattr(rows, "attribution_figure", lambda *arguments: seen.append(arguments))
+    rows.figure_of(row, found, rows.drawing_of(row), "y", "", wanted)
+    drawing, nodes, of_lines, title, *_ = seen[0]
+    assert nodes.tolist() == [3.0, -4.0, 1.0, 0.5]
+    assert drawing.pairs.tolist() == [[0, 1], [1, 2]]
+    assert of_lines.tolist() == [3.0, 4.0]  # an edge has the number of its first node, the higher one
+    assert "4 of 9 nodes" in title
+    assert len(tables_of(row, found, rows.drawing_of(row))[0]) == 9
 
 
 def test_lines_of_a_large_graph_need_no_matrix():

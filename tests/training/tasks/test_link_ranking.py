@@ -33,8 +33,8 @@ def batch():
     return table.batch(range(len(graphs)))
 
 
-def loop_ranks(node, pairs, batch, filtered, self_counts):
-    true = {tuple(pair) for pair in pairs.tolist()}
+def loop_ranks(node, pairs, batch, filtered, self_counts, known=()):
+    true = {tuple(pair) for pair in [*pairs.tolist(), *known]}
     ranks = []
     for head, tail in pairs.tolist():
         graph = int(batch.batch[head])
@@ -52,16 +52,34 @@ def loop_ranks(node, pairs, batch, filtered, self_counts):
 
 @pytest.mark.parametrize("most_scores", [1, 60, link_ranking._MOST_SCORES])
 @pytest.mark.parametrize("ties", [False, True])
-@pytest.mark.parametrize(("filtered", "self_counts"), [(False, True), (True, True), (True, False)])
-def test_ranks_agree_with_a_loop(batch, ties, filtered, self_counts, most_scores, monkeypatch):
+@pytest.mark.parametrize("with_known", [False, True])
+def test_ranks_agree_with_a_loop(batch, ties, with_known, most_scores, monkeypatch):
     monkeypatch.setattr(link_ranking, "_MOST_SCORES", most_scores)
     node = torch.randn(batch.num_nodes, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     if ties:
         node = node.sign()
     pairs = both_directions(batch.contact_index)
     assert len(pairs) == 2 * sum(map(len, PAIRS))
-    expected = loop_ranks(node, pairs, batch, filtered, self_counts)
-    assert torch.equal(tail_ranks(node, pairs, batch, filtered, self_counts), expected)
+    known = [(0, 1), (0, 1), (0, 3), (1, 1), (12, 9), (14, 14)] if with_known else []  # some twice, loops, and pairs
+    found = tail_ranks(node, pairs, batch, torch.tensor(known).reshape(-1, 2) if with_known else None)
+    for ranks, options in zip(found, ((False, True), (True, True), (True, False)), strict=True):
+        assert torch.equal(ranks, loop_ranks(node, pairs, batch, *options, known))
+
+
+def test_true_tails_are_not_searched_for_among_all_nodes(monkeypatch):
+    """Searching for every pair of a head and a node took four times as long as their scores."""
+    looked_up = []
+    contains = link_ranking._contains
+    monkeypatch.setattr(
+        link_ranking, "_contains", lambda true, keys: [looked_up.append(keys.numel()), contains(true, keys)][1]
+    )
+    ring = torch.arange(500)
+    graph = {"num_nodes": 500, "edge_index": torch.stack((ring, ring.roll(1)))}
+    graph["contact_index"] = torch.stack((ring, ring.roll(2)), 1)
+    batch = GraphTable.from_graphs([graph], {"contact_index": Column("contact", index_of="node")}).batch([0])
+    task = build_task(dataclasses.replace(SPEC, extra={"links": "edges"}), 4, HeadConfig(num_layers=1))
+    task.update(task.build_metrics(), torch.randn(500, 4), batch)
+    assert sum(looked_up) <= 1000  # one for each of the pairs
 
 
 def test_equal_nodes_share_the_mean_rank_in_a_graph_of_any_size():
@@ -73,7 +91,7 @@ def test_equal_nodes_share_the_mean_rank_in_a_graph_of_any_size():
         pairs = both_directions(batch.contact_index)
         node = torch.randn(5, generator=torch.Generator().manual_seed(size)).repeat(size, 1)
         for kind in (torch.float32, torch.float64):
-            assert tail_ranks(node.to(kind), pairs, batch, filtered=False).tolist() == [(size + 1) / 2] * 4
+            assert tail_ranks(node.to(kind), pairs, batch).raw.tolist() == [(size + 1) / 2] * 4
 
 
 def test_metrics_are_means_over_graphs_with_pairs(batch):

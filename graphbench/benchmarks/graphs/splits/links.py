@@ -88,9 +88,11 @@ def _words_of_splits(raw: RawGraphs, request: SplitRequest, level: str) -> np.nd
 
 def _distinct_links(ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return links without loops, with the smaller end first `[links, 2]`, and the link of each pair, -1 for a loop."""
-    links, link_of = np.unique(np.sort(ends, axis=1), axis=0, return_inverse=True)
+    ordered, size = np.sort(ends, axis=1), int(ends.max(initial=0)) + 1
+    keys, link_of = np.unique(ordered[:, 0] * size + ordered[:, 1], return_inverse=True)
+    links = np.stack(np.divmod(keys, size), axis=1)
     loops = links[:, 0] == links[:, 1]
-    return links[~loops], np.where(loops, -1, np.cumsum(~loops) - 1)[link_of.reshape(-1)]
+    return links[~loops], np.where(loops, -1, np.cumsum(~loops) - 1)[link_of]
 
 
 def _visible_edges(raw: RawGraphs, links: np.ndarray, rows: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

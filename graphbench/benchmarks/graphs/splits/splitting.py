@@ -172,9 +172,7 @@ def units_of(raw: RawGraphs, target: Target, level: str) -> Units:
     rows = np.flatnonzero(labelled(raw, target)) if target.level == level else np.arange(len(raw))
     pair = None
     if level == EDGE:  # both directions of an edge get the same number, and thus the same split
-        graph = np.repeat(np.arange(len(raw)), raw.num_edges)
-        keys = np.column_stack([graph, np.sort(raw.edges, axis=1)])
-        pair = np.unique(keys, axis=0, return_inverse=True)[1].reshape(-1)[rows]
+        pair = np.unique(raw.numbered(np.sort(raw.edges, axis=1)), return_inverse=True)[1][rows]
     return Units(raw, level, rows, None if y is None else y[1][rows, 0], pair)
 
 

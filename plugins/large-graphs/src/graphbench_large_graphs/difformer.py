@@ -18,7 +18,7 @@ from torch.utils.checkpoint import checkpoint
 from graphbench import Architecture, BenchmarkSpec, GraphBatch, LayerTrace, PositionalEncoder, Representation, Traced
 from graphbench.errors import check_choice, check_range
 from graphbench.nn import Categorical, DenseLayout, NodeEncoder, NormName, make_norm
-from graphbench_large_graphs.linear import attention_matrices, check_width, linear_attention, unit_norm
+from graphbench_large_graphs.linear import PairWeights, attention_matrices, check_width, linear_attention, unit_norm
 from graphbench_large_graphs.propagation import WeightedEdges, symmetric_edges
 
 Form = Literal["simple", "sigmoid"]
@@ -149,10 +149,10 @@ class DiffusionAttention(Traced):
         if self.form == "simple":
             matrices = attention_matrices(q, k, layout, uniform=1.0)
         else:
-            sizes = layout.ptr.diff().tolist()
-            pairs = zip(q.split(sizes), k.split(sizes), strict=True)
             # The softmax of log s is s / sum s, as in `_sigmoid_rows`.
-            matrices = [F.logsigmoid(torch.einsum("ihm,jhm->hij", *pair)).softmax(-1) for pair in pairs]
+            matrices = PairWeights(
+                q, k, layout, lambda q, k: F.logsigmoid(torch.einsum("ihm,jhm->hij", q, k)).softmax(-1)
+            )
         values = x[:, None].expand(-1, self.num_heads, -1)
         if self.value_map is not None:
             values = F.linear(x, self.value_map.weight).unflatten(-1, (self.num_heads, -1))

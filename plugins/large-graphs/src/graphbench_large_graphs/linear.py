@@ -6,6 +6,9 @@ and keys, d width of values.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -77,10 +80,34 @@ def linear_attention(
         return (mixed[..., :-1] / mixed[..., -1:]).to(v.dtype)
 
 
+class PairWeights(Sequence[Tensor]):
+    """Weights of all pairs of nodes `[H, n, n]` of each graph, for traces; rows are queries.
+
+    They are computed when they are read: those of a large graph do not fit into memory, and most diagnostics of a
+    trace need only its tokens.
+
+    Args:
+        q: queries `[T, H, m]`.
+        k: keys `[T, H, m]`.
+        layout: layout of the nodes in padded graphs.
+        weigh: returns the weights `[H, n, n]` from queries and keys `[n, H, m]` of a graph.
+    """
+
+    def __init__(self, q: Tensor, k: Tensor, layout: DenseLayout, weigh: Callable[[Tensor, Tensor], Tensor]) -> None:
+        sizes = layout.ptr.diff().tolist()
+        self._queries, self._keys, self._weigh = q.detach().split(sizes), k.detach().split(sizes), weigh
+
+    def __len__(self) -> int:
+        return len(self._queries)
+
+    def __getitem__(self, graph: Any) -> Any:
+        return self._weigh(self._queries[graph], self._keys[graph])
+
+
 def attention_matrices(
     q: Tensor, k: Tensor, layout: DenseLayout, loop: float = 0.0, uniform: float = 0.0
-) -> list[Tensor]:
-    """Compute the weights of `linear_attention` for traces, `[H, n, n]` for each graph; rows are queries.
+) -> PairWeights:
+    """Return the weights of `linear_attention` for traces, `[H, n, n]` for each graph; rows are queries.
 
     Args:
         q: queries `[T, H, m]`.
@@ -91,17 +118,17 @@ def attention_matrices(
 
     Examples:
         >>> layout = DenseLayout.from_batch(torch.tensor([0, 0]))
-        >>> attention_matrices(torch.ones(2, 1, 2), torch.ones(2, 1, 2), layout)
+        >>> list(attention_matrices(torch.ones(2, 1, 2), torch.ones(2, 1, 2), layout))
         [tensor([[[0.5000, 0.5000],
                  [0.5000, 0.5000]]])]
     """
-    matrices = []
-    sizes = layout.ptr.diff().tolist()
-    for queries, keys in zip(q.split(sizes), k.split(sizes), strict=True):
+
+    def weigh(queries: Tensor, keys: Tensor) -> Tensor:
         weights = (torch.einsum("ihm,jhm->hij", queries, keys) + uniform) / max(1, len(queries))
         weights = weights + loop * torch.eye(len(queries), dtype=weights.dtype, device=weights.device)
-        matrices.append(weights / weights.sum(-1, keepdim=True))
-    return matrices
+        return weights / weights.sum(-1, keepdim=True)
+
+    return PairWeights(q, k, layout, weigh)
 
 
 def unit_norm(x: Tensor, graph_of: Tensor, num_graphs: int) -> Tensor:
