@@ -154,6 +154,8 @@ class MoleculeBenchmark(SmilesInput):
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self._with_texts: dict[str, GraphTable] = {}
+        # Of all training molecules, computed once: inputs are compared with them part by part.
+        self._trained: frozenset[str] | None = None
         self._training_bits: Bits | None = None
 
     def open_split(self, entry: Entry, split: str) -> GraphTable:
@@ -196,9 +198,10 @@ class MoleculeBenchmark(SmilesInput):
         """Return which molecules occur in training: equal for the model, regardless of isotopes and map numbers."""
         if "smiles" not in self._with_texts["train"].columns:
             return None
-        trained = set(self._canonical(self._used("train")).values())
+        if self._trained is None:
+            self._trained = frozenset(self._canonical(self._used("train")).values())
         canonical = self._canonical(texts)  # unreadable molecules have no row, and None is never trained on
-        return np.array([canonical.get(row) in trained for row in range(len(texts))], dtype=bool)
+        return np.array([canonical.get(row) in self._trained for row in range(len(texts))], dtype=bool)
 
     def training_distances(self, graphs: str | Sequence[str]) -> np.ndarray | None:
         """Return the Tanimoto distance of Morgan fingerprints between molecules and the nearest training molecule."""
