@@ -32,6 +32,7 @@ from graphbench.benchmarks.molecules.rivals import fit_rivals
 from graphbench.contracts import SPLITS, Baseline, GraphTable, InputPart
 from graphbench.contracts.benchmark import Wanted
 from graphbench.data.entry import Entry
+from graphbench.data.progress import track
 from graphbench.data.worker_pool import available_cores, ordered_map
 from graphbench.errors import BadInput, check_choice
 from graphbench.tables.layout import find_column
@@ -215,7 +216,10 @@ class MoleculeBenchmark(SmilesInput):
     def _canonical(self, smiles: Sequence[str]) -> dict[int, str]:
         """Map rows to canonical SMILES of what the features show, for readable molecules."""
         description = f"Comparing molecules with those of {self.spec.name}"
-        arrays = read_molecules(smiles, self._recipe(canonical=True), description=description)
+        workers = 0 if len(smiles) <= _ROWS else None  # a part of an input is not worth starting processes
+        arrays = read_molecules(
+            smiles, self._recipe(canonical=True), num_workers=workers, track=track, description=description
+        )
         return dict(zip(arrays.rows.tolist(), arrays.canonical, strict=True))
 
     def _used(self, split: str) -> list[str]:
