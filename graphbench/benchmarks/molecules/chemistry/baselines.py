@@ -52,7 +52,8 @@ def ridge_baseline(
             return lambda others: np.full(others.shape[0], np.nan)
         return Ridge(alpha=alpha).fit(rows, target).predict
 
-    return _stack(_fit_each(fit, _mae, alphas, _matrices(smiles), *map(_columns, targets[:2]), "ridge"))
+    train_y, val_y = (_columns(part) for part in targets[:2])
+    return _stack(_fit_each(fit, _mae, alphas, _matrices(smiles), train_y, val_y, "ridge"))
 
 
 def logistic_baseline(
