@@ -215,11 +215,12 @@ class MoleculeBenchmark(SmilesInput):
 
     def _canonical(self, smiles: Sequence[str]) -> dict[int, str]:
         """Map rows to canonical SMILES of what the features show, for readable molecules."""
-        description = f"Comparing molecules with those of {self.spec.name}"
-        workers = 0 if len(smiles) <= _ROWS else None  # a part of an input is not worth starting processes
-        arrays = read_molecules(
-            smiles, self._recipe(canonical=True), num_workers=workers, track=track, description=description
-        )
+        recipe = self._recipe(canonical=True)
+        if len(smiles) <= _ROWS:  # a part of an input is worth neither starting processes nor lines of its own
+            arrays = read_molecules(smiles, recipe, num_workers=0)
+        else:
+            description = f"Comparing molecules with those of {self.spec.name}"
+            arrays = read_molecules(smiles, recipe, track=track, description=description)
         return dict(zip(arrays.rows.tolist(), arrays.canonical, strict=True))
 
     def _used(self, split: str) -> list[str]:

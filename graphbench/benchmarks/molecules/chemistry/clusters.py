@@ -136,7 +136,8 @@ def _compare(bits: Bits, others: Bits) -> Iterator[tuple[slice, slice, np.ndarra
                     common = (tile @ right.T).astype(np.float64)  # exact: at most 2,048
                     either = tile.sum(1)[:, None] + right.sum(1) - common
                     yield slice(start + row, start + row + len(tile)), columns, common / either
-                advance(len(left) * len(right))
+                if len(bits) > _COLUMNS:  # a part of an input needs no lines of its own
+                    advance(len(left) * len(right))
 
 
 def _unpack(packed: np.ndarray) -> np.ndarray:
