@@ -6,6 +6,7 @@ substructures up to radius 2, folded to 2,048 bits (ECFP4 of Rogers and Hahn, 20
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
@@ -17,9 +18,12 @@ from graphbench.benchmarks.molecules.chemistry.smiles import parse_smiles
 from graphbench.data.progress import progress
 from graphbench.errors import BadInput
 
+logger = logging.getLogger(__name__)
 #: Maximum number of molecules for Butina's clusters: a bit for each pair takes 200 MB, and minutes.
 MOST_OF_BUTINA = 40_000
 _BITS = 2_048
+#: Molecules from which RDKit's pickers, which show no progress, take long.
+_LONG = 20_000
 #: Molecules, and others, whose bits are unpacked at once; and molecules of a product, which fits into the cache.
 _ROWS, _COLUMNS, _TILE = 4_096, 1_024, 256
 
@@ -81,6 +85,7 @@ def leader_clusters(bits: Bits, distance: float) -> np.ndarray:
         >>> leader_clusters(morgan_bits(["CCCCO", "c1ccccc1", "CCCCCO"]), 0.5).tolist()
         [0, 1, 0]
     """
+    _announce("leaders", len(bits))
     leaders = list(rdSimDivPickers.LeaderPicker().LazyBitVectorPick(bits, len(bits), distance))
     return _nearest(bits, [bits[leader] for leader in leaders])[0]
 
@@ -94,7 +99,13 @@ def maxmin_picks(bits: Bits, count: int, first: int) -> list[int]:
         >>> maxmin_picks(morgan_bits(["CCCCO", "c1ccccc1", "CCCCCO"]), 2, 0)
         [0, 1]
     """
+    _announce("diverse molecules", len(bits))
     return list(rdSimDivPickers.MaxMinPicker().LazyBitVectorPick(bits, len(bits), count, [first]))
+
+
+def _announce(picked: str, count: int) -> None:
+    if count >= _LONG:
+        logger.info("Picking %s among %s molecules, which may take minutes", picked, f"{count:,}")
 
 
 def nearest_distances(bits: Bits, others: Bits) -> np.ndarray:

@@ -108,6 +108,18 @@ def test_molecules_are_compared_some_at_a_time(bits, distances, monkeypatch):
     assert all(map(np.array_equal, whole, pieces))
 
 
+def test_long_picks_are_announced(bits, monkeypatch, caplog):
+    caplog.set_level("INFO")
+    leader_clusters(bits, 0.5)
+    assert not caplog.messages
+    monkeypatch.setattr(clusters, "_LONG", len(bits))
+    leader_clusters(bits, 0.5)
+    maxmin_picks(bits, 3, 0)
+    assert [text.split(",")[0] for text in caplog.messages] == [
+        f"Picking {picked} among {len(bits)} molecules" for picked in ("leaders", "diverse molecules")
+    ]
+
+
 def test_one_molecule_in_two_spellings_is_at_distance_0():
     first, second = morgan_bits(["OC(C)c1ccccc1", "c1ccccc1[C@H](O)C"])
     assert DataStructs.TanimotoSimilarity(first, second) == 1
