@@ -77,8 +77,8 @@ def progress(description: str, total: float | None = None, unit: str = "") -> It
             if Console(stderr=True).is_terminal:
                 task = _TERMINAL.add(description, total)
             else:
-                whole = "an unknown number" if total is None else f"{total:,.0f}"
-                logger.info("%s: %s of %s %s so far", description, f"{done:,.0f}", whole, unit)
+                share = f"{done:,.0f}" if total is None else f"{done:,.0f} of {total:,.0f}"
+                logger.info("%s: %s %s so far", description, share, unit)
         if task is not None:
             _TERMINAL.update(task, done)
 

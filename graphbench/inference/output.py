@@ -6,12 +6,13 @@ import csv
 import io
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Literal
 
 from graphbench.data.files.writing import place_of, writing
+from graphbench.data.progress import progress
 from graphbench.errors import BadInput, GraphbenchError
 
 if TYPE_CHECKING:
@@ -86,6 +87,14 @@ class Counts:
             f"{self.rows} rows, {self.without} without prediction (column {problems}), {self.outside} unlike the "
             f"training graphs (column {remarks})"
         )
+
+
+def counted(frames: Iterable[pd.DataFrame], description: str) -> Iterator[pd.DataFrame]:
+    """Yield tables of predictions, and show the number of their rows: an input may take hours."""
+    with progress(description, unit="rows") as advance:
+        for frame in frames:
+            yield frame
+            advance(len(frame))
 
 
 def write_frames(frames: Iterable[pd.DataFrame], path: Path, after: Callable[[pd.DataFrame], None]) -> None:

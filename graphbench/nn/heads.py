@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal, get_args
@@ -184,6 +185,7 @@ class ScaledNumbers(nn.Module):
     mean: Tensor
     rate: Tensor
     _FARTHEST = 10.0
+    _MOST_AT_ONCE = 1 << 24  # values measured at once, which float64 makes several copies of
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -192,11 +194,15 @@ class ScaledNumbers(nn.Module):
 
     def measure(self, values: Tensor) -> None:
         """Compute mean and standard deviation of the known values in each training column `[rows, width]`."""
-        values = values.double()  # float32 loses a deviation that is small relative to the mean
-        present = ~values.isnan()
-        count = present.sum(0).clamp(min=1)
-        mean = values.nan_to_num(0.0).sum(0) / count
-        deviation = ((values - mean).nan_to_num(0.0).square().sum(0) / count).sqrt()
+        size = max(1, self._MOST_AT_ONCE // max(1, values.shape[1]))
+
+        def total(of: Callable[[Tensor], Tensor]) -> Tensor:
+            # float32 loses a deviation that is small relative to the mean
+            return torch.stack([of(part.double()).sum(0) for part in values.split(size)]).sum(0)
+
+        count = total(lambda part: ~part.isnan()).clamp(min=1)
+        mean = total(lambda part: part.nan_to_num(0.0)) / count
+        deviation = (total(lambda part: (part - mean).nan_to_num(0.0).square()) / count).sqrt()
         varies = deviation > 1e-6 * mean.abs()  # less is rounding error of a constant in float32
         self.mean.copy_(mean)
         self.rate.copy_(torch.where(varies, 1 / deviation, 0.0))

@@ -43,6 +43,12 @@ def test_two_lines_without_a_terminal(at_once, caplog):
     assert end.startswith("counting: 5 graphs in ")
 
 
+def test_an_unknown_amount_is_counted(at_once, caplog):
+    with caplog.at_level(logging.INFO), progress("counting", unit="rows") as advance:
+        advance(1024)
+    assert caplog.messages[0] == "counting: 1,024 rows so far"
+
+
 def test_a_terminal_gets_bars_and_nested_ones_share_it(at_once, terminal):
     with progress("outer work", 2) as advance:
         advance(1)

@@ -32,6 +32,7 @@ from graphbench.benchmarks.molecules.rivals import fit_rivals
 from graphbench.contracts import SPLITS, Baseline, GraphTable, InputPart
 from graphbench.contracts.benchmark import Wanted
 from graphbench.data.entry import Entry
+from graphbench.data.progress import track
 from graphbench.data.worker_pool import available_cores, ordered_map
 from graphbench.errors import BadInput, check_choice
 from graphbench.tables.layout import find_column
@@ -154,6 +155,8 @@ class MoleculeBenchmark(SmilesInput):
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self._with_texts: dict[str, GraphTable] = {}
+        # Of all training molecules, computed once: inputs are compared with them part by part.
+        self._trained: frozenset[str] | None = None
         self._training_bits: Bits | None = None
 
     def open_split(self, entry: Entry, split: str) -> GraphTable:
@@ -196,9 +199,10 @@ class MoleculeBenchmark(SmilesInput):
         """Return which molecules occur in training: equal for the model, regardless of isotopes and map numbers."""
         if "smiles" not in self._with_texts["train"].columns:
             return None
-        trained = set(self._canonical(self._used("train")).values())
+        if self._trained is None:
+            self._trained = frozenset(self._canonical(self._used("train")).values())
         canonical = self._canonical(texts)  # unreadable molecules have no row, and None is never trained on
-        return np.array([canonical.get(row) in trained for row in range(len(texts))], dtype=bool)
+        return np.array([canonical.get(row) in self._trained for row in range(len(texts))], dtype=bool)
 
     def training_distances(self, graphs: str | Sequence[str]) -> np.ndarray | None:
         """Return the Tanimoto distance of Morgan fingerprints between molecules and the nearest training molecule."""
@@ -211,8 +215,12 @@ class MoleculeBenchmark(SmilesInput):
 
     def _canonical(self, smiles: Sequence[str]) -> dict[int, str]:
         """Map rows to canonical SMILES of what the features show, for readable molecules."""
-        description = f"Comparing molecules with those of {self.spec.name}"
-        arrays = read_molecules(smiles, self._recipe(canonical=True), description=description)
+        recipe = self._recipe(canonical=True)
+        if len(smiles) <= _ROWS:  # a part of an input is worth neither starting processes nor lines of its own
+            arrays = read_molecules(smiles, recipe, num_workers=0)
+        else:
+            description = f"Comparing molecules with those of {self.spec.name}"
+            arrays = read_molecules(smiles, recipe, track=track, description=description)
         return dict(zip(arrays.rows.tolist(), arrays.canonical, strict=True))
 
     def _used(self, split: str) -> list[str]:

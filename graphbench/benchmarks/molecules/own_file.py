@@ -7,14 +7,13 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
-import numpy as np
 import torch
 from rdkit import Chem, rdBase
 
 from graphbench.benchmarks.base import Chunks
 from graphbench.benchmarks.molecules import specs
 from graphbench.benchmarks.molecules.base import MoleculeBenchmark
-from graphbench.benchmarks.molecules.chemistry.descriptors import DescriptorSet, compute_descriptors
+from graphbench.benchmarks.molecules.chemistry.descriptors import DescriptorSet, descriptor_parts
 from graphbench.benchmarks.molecules.chemistry.files import TargetTask
 from graphbench.benchmarks.molecules.chemistry.properties import combine_terms
 from graphbench.benchmarks.molecules.chemistry.reading import Recipe, read_molecules
@@ -38,7 +37,7 @@ from graphbench.contracts.benchmark import Wanted
 from graphbench.contracts.spec import LOSSES, METRICS, TaskName
 from graphbench.contracts.table import BOUNDS, WEIGHT
 from graphbench.data.columns import divide_weights, mean_weight, relative_weights
-from graphbench.data.entry import Entry
+from graphbench.data.entry import Entry, EntryWriter
 from graphbench.data.package_files import file_sha256
 from graphbench.data.parts.kept import KeptParts
 from graphbench.data.parts.shares import Share
@@ -209,12 +208,13 @@ class Molecules(MoleculeBenchmark):
             return table
         # Keyed by content, so that another task or split seed for the same molecules finds them.
         key = {"kind": "descriptors", "content": content_key(entry, split), "name": kind, "rdkit": rdBase.rdkitVersion}
-        stored = self.store.open_or_build(
-            key,
-            lambda writer: writer.append("values", compute_descriptors(kind, self.smiles(split))),
-            f"descriptors of {self.spec.name} {split}",
-        )
-        return beside.behind_columns(table, torch.from_numpy(np.array(stored.arrays["values"])))
+
+        def build(writer: EntryWriter) -> None:
+            for part in descriptor_parts(kind, self.smiles(split)):
+                writer.append("values", part)
+
+        stored = self.store.open_or_build(key, build, f"descriptors of {self.spec.name} {split}")
+        return beside.behind_columns(table, torch.from_numpy(stored.arrays["values"]))
 
     def batch_options(self) -> dict[str, Any]:
         """Add the descriptors to `GraphBenchmark.batch_options`."""

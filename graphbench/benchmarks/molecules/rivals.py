@@ -31,6 +31,8 @@ _MAX_TREE_TARGETS = 40
 _MAX_TREE_MOLECULES, _MAX_TREE_LETTERS = 10_000, 600_000
 #: Maximum training molecules of trees times targets, and the minimum of molecules that are used regardless.
 _MAX_TREE_LABELS, _MIN_TREE_MOLECULES = 40_000, 1000
+#: Training molecules from which fitting takes minutes, which is said before it begins.
+_LONG = 5_000
 #: Increase this when the predictions for the same data change.
 _VERSION = 2  # leaves of boosting are smaller in small sets
 
@@ -61,6 +63,11 @@ def fit_rivals(
     }  # fmt: skip
 
     def build(writer: EntryWriter) -> None:
+        if len(smiles[0]) >= _LONG:
+            logger.info(
+                "%s: fitting simple models on %s molecules for comparison, which takes minutes the first time.",
+                spec.name, f"{len(smiles[0]):,}",
+            )  # fmt: skip
         fitted = _fit_all(spec, smiles, [to_log10(part, logged) for part in targets])
         writer.meta["baselines"] = [[name, one.seconds, one.note] for name, one in fitted.items()]
         for number, one in enumerate(fitted.values()):

@@ -31,6 +31,7 @@ from graphbench.inference.output import write_frames
 from graphbench.inference.predictor import parts_of_split
 
 log = logging.getLogger(__name__)
+_PART = 1024  # most rows of a part, see `Benchmark.read_input`
 #: Option of one method -> the method, and the default.
 _OF_METHOD: dict[str, tuple[Method, str]] = {"steps": ("integrated_gradients", "64"), "samples": ("myerson", "200")}
 
@@ -73,7 +74,12 @@ def _rows(request: Request, numbers: Sequence[int]) -> tuple[Predictor, list[Cho
     """Load the model and the rows of the input or split."""
     if request.options.input is not None:
         predictor = predictor_of(request)
-        parts = predictor.data.read_input(request.options.input, request.options.smiles_column)
+        # Graphs of other parts are not built: the last rows of a large file would take minutes.
+        parts = predictor.data.read_chosen(
+            request.options.input,
+            request.options.smiles_column,
+            lambda first: any(first <= number < first + _PART for number in numbers),
+        )
         column = request.options.smiles_column or getattr(predictor.data, "smiles_column", None)
         return predictor, choose_rows(predictor, parts, numbers, column if predictor.data.spec.molecules else None)
     chosen = chosen_split(request.options)

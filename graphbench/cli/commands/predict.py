@@ -47,7 +47,7 @@ from graphbench.inference.class_sets import ClassSets
 from graphbench.inference.distance_bins import DistanceBins
 from graphbench.inference.ensemble import Ensemble
 from graphbench.inference.intervals import Intervals
-from graphbench.inference.output import STANDARD_OUTPUT, Counts, check_output, names_parts, write_frames
+from graphbench.inference.output import STANDARD_OUTPUT, Counts, check_output, counted, names_parts, write_frames
 from graphbench.inference.parts import PartsFolder
 from graphbench.inference.predictor import Level, parts_of_split
 from graphbench.runs import RunFolder
@@ -97,7 +97,10 @@ def _predict_input(requests: Sequence[Request], arguments: Sequence[str]) -> int
     counts = Counts()
     with _rereadable(options.input, ensemble.readings) as source:
         blocks = ensemble.read_input(source, options.smiles_column)
-        write_frames(_predict_blocks(ensemble, blocks, options.smiles_column, arguments), output, counts.add)
+        frames = _predict_blocks(ensemble, blocks, options.smiles_column, arguments)
+        if output != STANDARD_OUTPUT:  # there the rows themselves show it
+            frames = counted(frames, "Predicting")
+        write_frames(frames, output, counts.add)
     log.info("%s: %s", "standard output" if output == STANDARD_OUTPUT else output, counts)
     return 0
 
@@ -114,7 +117,8 @@ def _predict_in_parts(requests: Sequence[Request], arguments: Sequence[str]) -> 
         identity |= {"device": ensemble.first.device.type, "learned": _learned_values(ensemble)}
         with PartsFolder.opened(folder, identity, named, share, part_rows, resume) as parts:
             blocks = parts.wanted(ensemble.read_input(options.input, options.smiles_column, parts.is_wanted))
-            parts.write(_predict_blocks(ensemble, blocks, options.smiles_column, arguments))
+            frames = _predict_blocks(ensemble, blocks, options.smiles_column, arguments)
+            parts.write(counted(frames, "Predicting"))
             done, total, counts = parts.finish()
     if done < total:
         log.info("%s: share %s is written; %d of %d parts exist, with %s", folder, share, done, total, counts)
@@ -270,7 +274,7 @@ def embed(arguments: Sequence[str]) -> int:
         frames = answered_on(
             devices, partial(_load_embedder, list(arguments), level, of_split), map(_copy_tensors, parts)
         )
-    write_frames(frames, output, lambda frame: None)
+    write_frames(counted(frames, "Embedding"), output, lambda frame: None)
     log.info("Representations of each %s: %s", level, output)
     return 0
 

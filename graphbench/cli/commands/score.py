@@ -35,7 +35,7 @@ from graphbench.data.files.writing import write_text
 from graphbench.data.package_files import file_sha256
 from graphbench.errors import BadInput, GraphbenchError, check_choice, visible
 from graphbench.inference.external import ExternalResult, ExternalScores
-from graphbench.inference.output import write_frames
+from graphbench.inference.output import counted, write_frames
 from graphbench.inference.predictor import Predictor
 from graphbench.registry.expected import Comparison, Expected, Obtained, compare, kind_of_data
 from graphbench.runs import RunFolder
@@ -308,7 +308,7 @@ def _score_input(request: Request) -> tuple[bool, BaseException | None]:
     is_open = _open_own_data(request, predictor)
     scorer = ExternalScores(predictor, options.input, options.smiles_column, options.on_error == "skip", is_open)
     if run is None or not recorded:
-        for _ in scorer.frames():
+        for _ in counted(scorer.frames(), "Scoring"):
             pass
         _show_external(predictor, options.input, scorer.finish())
         return False, None
@@ -317,7 +317,7 @@ def _score_input(request: Request) -> tuple[bool, BaseException | None]:
             raise BadInput(f"{run.path}: a fit has started in it. Score the file again when that has finished.")
         table = staged.external / f"{name}.csv"
         table.parent.mkdir(parents=True, exist_ok=True)
-        write_frames(scorer.frames(), table, lambda frame: None)
+        write_frames(counted(scorer.frames(), "Scoring"), table, lambda frame: None)
         result = scorer.finish()
         write_text(staged.external / f"{name}.json", _external_record(predictor, name, source, result))
         unprinted = _print(lambda: _show_external(predictor, options.input, result))

@@ -1,5 +1,7 @@
 """Numbers that belong to a molecule: from the file to the head, in training, prediction and export."""
 
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -9,11 +11,13 @@ from rdkit.Chem import Descriptors
 from sklearn.preprocessing import StandardScaler
 
 from graphbench.benchmarks import Molecules
+from graphbench.benchmarks.molecules.chemistry import descriptors
 from graphbench.benchmarks.molecules.chemistry.descriptors import descriptor_names
 from graphbench.benchmarks.molecules.own_features import MoleculeFeatures
 from graphbench.cli import main
 from graphbench.errors import BadInput
 from graphbench.inference import load
+from graphbench.nn.heads import ScaledNumbers
 
 SMILES = [f"{'C' * length}{end}" for length in range(1, 11) for end in ("O", "N", "Cl", "F")]
 OPTIONS = {"features": ["pH", "assay"], "categories": {"assay": ["cell", "enzyme"]}}
@@ -56,6 +60,34 @@ def test_every_graph_has_the_numbers_of_its_row(file, frame):
         place = 3 + descriptor_names("rdkit2d").index("TPSA")
         tpsa = [Descriptors.TPSA(Chem.MolFromSmiles(text)) for text in rows["smiles"]]
         np.testing.assert_allclose(values[:, place], tpsa, rtol=1e-5)
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="reads which files are mapped")
+def test_descriptors_of_large_files_stay_on_disk(file, monkeypatch):
+    data = Molecules(str(file), "y", store=str(file.parent / "store"), descriptors="morgan")
+    monkeypatch.setattr(data.store, "map_above", 0)
+    monkeypatch.setattr(descriptors, "_CHUNK", 7)
+    data.setup()
+    values = data.tables["train"].columns["graph_dense"]
+    np.testing.assert_array_equal(values, descriptors.compute_descriptors("morgan", data.smiles("train")))
+    spans = (line.split(maxsplit=5) for line in Path("/proc/self/maps").read_text().splitlines())
+    ends = [[int(end, 16) for end in span[0].split("-")] for span in spans if span[-1].endswith("values.npy")]
+    assert any(start <= values.data_ptr() < end for start, end in ends)
+
+
+def test_numbers_are_measured_some_rows_at_a_time(monkeypatch):
+    values = 1e4 + torch.randn(1000, 7, generator=torch.Generator().manual_seed(0))
+    values[::3, 2], values[:, 3], values[:, 4] = torch.nan, 5.0, torch.nan
+    seen, plain, numbers = [], torch.Tensor.double, ScaledNumbers(7)
+    monkeypatch.setattr(torch.Tensor, "double", lambda part: seen.append(part.numel()) or plain(part))
+    monkeypatch.setattr(ScaledNumbers, "_MOST_AT_ONCE", 100)
+    numbers.measure(values)
+    assert max(seen) <= 100
+    whole = values.numpy().astype(float)
+    np.testing.assert_allclose(numbers.mean, np.nan_to_num(np.ma.masked_invalid(whole).mean(0).filled(0.0)), rtol=1e-6)
+    varies = [0, 1, 2, 5, 6]
+    np.testing.assert_allclose(numbers.rate[varies], 1 / np.nanstd(whole[:, varies], 0), rtol=1e-5)
+    assert not numbers.rate[[3, 4]].any()
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 from graphbench.benchmarks.molecules import rivals
+from graphbench.benchmarks.molecules.chemistry.baselines import ALPHAS
 from graphbench.benchmarks.molecules.chemistry.trees import fit_trees, tree_features
+from graphbench.data import progress
 from graphbench.data.store import Store
 from graphbench.testing import tiny_spec
 
@@ -75,8 +77,15 @@ def test_letters_bound_the_rows_as_well(monkeypatch):
     assert rivals._thin(["CCCCC"] * 8, 100).tolist() == [0, 4]
 
 
-def test_many_targets_have_no_trees_and_the_log_says_so(tmp_path, caplog):
+def test_many_targets_have_no_trees_and_the_log_says_so(tmp_path, caplog, monkeypatch):
+    monkeypatch.setattr(rivals, "_LONG", 20)
+    monkeypatch.setattr(progress, "DELAY", -1.0)
+    caplog.set_level("INFO")
     y = [np.tile(part, (1, 41)) for part in numbers()]
     fitted = rivals.fit_rivals(Store(tmp_path), spec_of("graph-regression", 41), PARTS, y)
     assert list(fitted) == ["ridge on Morgan counts"]
     assert "no random forest" in caplog.text
+    assert "fitting simple models on 20 molecules" in caplog.text
+    fits = 41 * (len(ALPHAS) + 1)
+    assert f"Fitting ridge regressions: 1 of {fits} fits so far" in caplog.text
+    assert f"Fitting ridge regressions: {fits} fits in" in caplog.text

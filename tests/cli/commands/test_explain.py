@@ -13,6 +13,7 @@ from rdkit import Chem
 from torch_geometric.data import Data
 
 import graphbench
+from graphbench.benchmarks.molecules import base
 from graphbench.cli import main
 from graphbench.cli.options import own_parser
 
@@ -128,6 +129,18 @@ def test_rows_of_a_split_are_explained_too(finished_run, tmp_path):
     assert main(["explain", "--run", str(finished_run), "--split", "val", "--rows", "1", "--output", str(folder)]) == 0
     assert pd.read_csv(folder / "rows.csv")["row"].tolist() == [1]
     assert (folder / "row-1.png").is_file()
+
+
+def test_only_parts_with_a_chosen_row_are_read(finished_run, tmp_path, monkeypatch):
+    (tmp_path / "new.smi").write_text("".join(f"{'C' * (n % 7 + 2)}O\n" for n in range(2_500)))
+    read, chunk = [], base.read_chunk
+    monkeypatch.setattr(base, "available_cores", lambda: 1)
+    monkeypatch.setattr(base, "read_chunk", lambda recipe, job: read.append(len(job[1])) or chunk(recipe, job))
+    arguments = ["--input", str(tmp_path / "new.smi"), "--rows", "2048", "2049", "--method", "masking"]
+    assert main(["explain", "--run", str(finished_run), *arguments, "--output", str(tmp_path / "why")]) == 0
+    assert read == [0, 0, 2_500 - 2_048]
+    nodes = pd.read_csv(tmp_path / "why" / "nodes.csv")
+    assert nodes["row"].value_counts().to_dict() == {n: n % 7 + 3 for n in (2048, 2049)}
 
 
 def test_bad_rows_and_targets_are_one_line_before_anything_is_written(finished_run, new_file, tmp_path, capsys):

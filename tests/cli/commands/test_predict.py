@@ -16,6 +16,7 @@ from rdkit import Chem
 import graphbench
 from graphbench.benchmarks.molecules.chemistry.files import stream_molecules
 from graphbench.cli import main
+from graphbench.data import progress
 from graphbench.data.worker_pool import available_cores
 from graphbench.inference import predictor
 
@@ -77,6 +78,15 @@ def test_a_pipe_may_stand_on_both_sides(finished_run, known, tmp_path, monkeypat
     written = capfd.readouterr()
     assert written.out == (tmp_path / "out.csv").read_text()
     assert f"standard output: {len(known['smiles'])} rows" in written.err
+
+
+@pytest.mark.parametrize("output", ["out.csv", "parts/"])
+def test_rows_are_counted_while_they_are_predicted(finished_run, known, tmp_path, monkeypatch, capsys, output):
+    monkeypatch.setattr(progress, "DELAY", -1.0)
+    source = as_format(known, tmp_path / "new.csv")
+    options = ["--run", str(finished_run), "--input", str(source), "--output", f"{tmp_path}/{output}"]
+    assert main(["predict", *options]) == 0
+    assert f"Predicting: {len(known)} rows so far" in capsys.readouterr().err
 
 
 def test_every_row_comes_out_in_order_and_bad_ones_say_why(finished_run, known, tmp_path):

@@ -13,6 +13,7 @@ from rdkit.Chem import rdFingerprintGenerator
 from scipy import sparse
 
 from graphbench.benchmarks.molecules.chemistry.smiles import parse_smiles
+from graphbench.data.progress import progress
 
 #: Ridge penalties to try, half a decade apart.
 ALPHAS = tuple(10.0 ** (step / 2) for step in range(-2, 9))
@@ -51,10 +52,8 @@ def ridge_baseline(
             return lambda others: np.full(others.shape[0], np.nan)
         return Ridge(alpha=alpha).fit(rows, target).predict
 
-    columns = (_columns(part).T for part in targets[:2])
-    counts = _matrices(smiles)
-    fits = [_best(fit, _mae, alphas, counts, target, val_target) for target, val_target in zip(*columns, strict=True)]
-    return _stack(fits)
+    train_y, val_y = (_columns(part) for part in targets[:2])
+    return _stack(_fit_each(fit, _mae, alphas, _matrices(smiles), train_y, val_y, "ridge"))
 
 
 def logistic_baseline(
@@ -92,8 +91,7 @@ def logistic_baseline(
     train_y, val_y = (_columns(part) for part in targets[:2])
     if num_classes is not None:
         train_y, val_y = (np.where(part < 0, np.nan, part)[:, :1] for part in (train_y, val_y))
-    columns = zip(train_y.T, val_y.T, strict=True)
-    fits = [_best(fit, _log_loss, inverse_penalties, counts, target, val_target) for target, val_target in columns]
+    fits = _fit_each(fit, _log_loss, inverse_penalties, counts, train_y, val_y, "logistic")
     if num_classes is not None:
         return fits[0]
     return _stack([(val[:, 1], test[:, 1]) for val, test in fits])
@@ -136,6 +134,27 @@ def count_matrix(counts: Sequence[dict[int, int]], columns: np.ndarray) -> spars
     place = np.searchsorted(columns, names).clip(max=len(columns) - 1)
     mask = columns[place] == names
     return sparse.csr_matrix((values[mask], (rows[mask], place[mask])), shape=(len(counts), len(columns)))
+
+
+def _fit_each(
+    fit: _Fit,
+    loss: _Loss,
+    penalties: Sequence[float],
+    counts: Sequence[sparse.csr_matrix],
+    targets: np.ndarray,
+    val_targets: np.ndarray,
+    what: str,
+) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Predict val and test with the best model for each column of `targets`, and show the progress."""
+    with progress(f"Fitting {what} regressions", targets.shape[1] * (len(penalties) + 1), "fits") as advance:
+
+        def counted(penalty: float, rows: sparse.csr_matrix, target: np.ndarray) -> _Predict:
+            predict = fit(penalty, rows, target)
+            advance(1)
+            return predict
+
+        columns = zip(targets.T, val_targets.T, strict=True)
+        return [_best(counted, loss, penalties, counts, target, val_target) for target, val_target in columns]
 
 
 def _best(

@@ -56,12 +56,16 @@ def compute_descriptors(kind: DescriptorSet, smiles: Sequence[str], workers: int
         >>> round(float(compute_descriptors("rdkit2d", ["CCO"])[0, columns.index("TPSA")]), 2)
         20.23
     """
+    return np.concatenate(list(descriptor_parts(kind, smiles, workers)))
+
+
+def descriptor_parts(kind: DescriptorSet, smiles: Sequence[str], workers: int | None = None) -> Iterator[np.ndarray]:
+    """Yield the rows of `compute_descriptors` in parts, the first of which is empty."""
+    yield np.zeros((0, len(descriptor_names(kind))), np.float32)
     chunks = [smiles[start : start + _CHUNK] for start in range(0, len(smiles), _CHUNK)]
-    empty = np.zeros((0, len(descriptor_names(kind))), np.float32)
-    parts: Iterator[np.ndarray] = map_in_processes(
+    yield from map_in_processes(
         partial(_compute, kind), chunks, len(chunks), f"Computing {kind} descriptors", workers=workers
     )
-    return np.concatenate([empty, *parts])
 
 
 def _compute(kind: DescriptorSet, smiles: Sequence[str]) -> np.ndarray:

@@ -18,6 +18,7 @@ from rdkit import Chem, rdBase
 
 from graphbench.benchmarks.molecules.chemistry.problems import UNREADABLE, RowProblem, quote
 from graphbench.benchmarks.molecules.chemistry.smiles import as_smiles
+from graphbench.data.progress import progress
 from graphbench.errors import BadInput
 from graphbench.tables.cells import Missing, as_number, parse_cells, parse_number
 from graphbench.tables.formats import BLANK
@@ -91,16 +92,18 @@ def read_rows(path: Path, smiles_column: str, others: Sequence[str]) -> Molecule
     read, lines = {name: Texts() for name in (smiles_column, *others)}, array("q")
     rows = MoleculeRows(path.name, table.header, dict(read), lines, unit=table.unit, separator=table.separator,
                         notes=table.notes)  # fmt: skip
-    for part in _parts(table, smiles_column, _PART):
-        columns = {name: as_texts(part.frame[table.column(name)]) for name in others}
-        columns[smiles_column] = part.smiles
-        for row, (kind, detail) in part.problems.items():
-            if kind != BLANK:
-                rows.problems.append(RowProblem(kind, part.numbers[row], detail))
-        intact = [row for row in range(len(part.frame)) if row not in part.problems]
-        lines.extend(part.numbers[row] for row in intact)
-        for name, texts in columns.items():
-            read[name].extend(texts[row] for row in intact)
+    with progress(f"Reading {path.name}", unit="rows") as advance:  # of an SDF file RDKit reads every record
+        for part in _parts(table, smiles_column, _PART):
+            columns = {name: as_texts(part.frame[table.column(name)]) for name in others}
+            columns[smiles_column] = part.smiles
+            for row, (kind, detail) in part.problems.items():
+                if kind != BLANK:
+                    rows.problems.append(RowProblem(kind, part.numbers[row], detail))
+            intact = [row for row in range(len(part.frame)) if row not in part.problems]
+            lines.extend(part.numbers[row] for row in intact)
+            for name, texts in columns.items():
+                read[name].extend(texts[row] for row in intact)
+            advance(len(part.frame))
     return rows
 
 

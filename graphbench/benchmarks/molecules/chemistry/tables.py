@@ -167,7 +167,8 @@ def read_share(smiles: Sequence[str], recipe: Recipe, kept: KeptParts, share: Sh
 def _read_part(smiles: Sequence[str], recipe: Recipe, track: Track | None, span: Span, writer: EntryWriter) -> None:
     """Read the molecules of some rows, and write their values."""
     start, stop = span
-    arrays = read_molecules(smiles[start:stop], recipe, track=track, first=start)
+    description = f"Reading molecules {start + 1:,} to {stop:,} of {len(smiles):,}"
+    arrays = read_molecules(smiles[start:stop], recipe, track=track, description=description, first=start)
     for item in fields(MoleculeArrays):
         values = getattr(arrays, item.name)
         if isinstance(values, np.ndarray):

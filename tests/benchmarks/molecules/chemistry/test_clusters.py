@@ -94,6 +94,32 @@ def test_distance_to_the_nearest_of_others(bits, distances):
     assert np.allclose(nearest_distances(bits[:30], bits[30:]), distances[:30, 30:].min(1))
 
 
+def test_molecules_are_compared_some_at_a_time(bits, distances, monkeypatch):
+    whole = butina_clusters(bits, 0.65), leader_clusters(bits, 0.65), nearest_distances(bits[:50], bits)
+    for name, size in {"_ROWS": 24, "_COLUMNS": 16, "_TILE": 10}.items():
+        monkeypatch.setattr(clusters, name, size)
+    tiles = list(clusters._compare(bits, bits))
+    assert max(similarity.size for *_, similarity in tiles) == 10 * 16
+    found = np.full(distances.shape, np.nan)
+    for rows, columns, similarity in tiles:
+        found[rows, columns] = 1 - similarity
+    assert np.array_equal(found, 1 - np.array([DataStructs.BulkTanimotoSimilarity(one, bits) for one in bits]))
+    pieces = butina_clusters(bits, 0.65), leader_clusters(bits, 0.65), nearest_distances(bits[:50], bits)
+    assert all(map(np.array_equal, whole, pieces))
+
+
+def test_long_picks_are_announced(bits, monkeypatch, caplog):
+    caplog.set_level("INFO")
+    leader_clusters(bits, 0.5)
+    assert not caplog.messages
+    monkeypatch.setattr(clusters, "_LONG", len(bits))
+    leader_clusters(bits, 0.5)
+    maxmin_picks(bits, 3, 0)
+    assert [text.split(",")[0] for text in caplog.messages] == [
+        f"Picking {picked} among {len(bits)} molecules" for picked in ("leaders", "diverse molecules")
+    ]
+
+
 def test_one_molecule_in_two_spellings_is_at_distance_0():
     first, second = morgan_bits(["OC(C)c1ccccc1", "c1ccccc1[C@H](O)C"])
     assert DataStructs.TanimotoSimilarity(first, second) == 1

@@ -8,6 +8,7 @@ from graphbench.benchmarks.molecules.chemistry.files import (
     read_rows,
     stream_molecules,
 )
+from graphbench.data import progress
 from graphbench.errors import BadInput
 from graphbench.tables.formats import TORN
 from graphbench.tables.records import NAME
@@ -73,6 +74,13 @@ def test_sdf_has_properties_and_names(sdf):
     assert rows.columns == {"smiles": SMILES, "y": VALUES, NAME: ["mol 0", "mol 1", "mol 2"]}
     starts = [number for number, line in enumerate(sdf.read_text().splitlines(), 1) if line.startswith("mol ")]
     assert list(rows.lines) == starts
+
+
+def test_rows_are_counted_while_they_are_read(sdf, monkeypatch, caplog):
+    monkeypatch.setattr(progress, "DELAY", -1.0)
+    caplog.set_level("INFO")
+    read_rows(sdf, "smiles", ["y"])
+    assert caplog.messages[0] == "Reading a.sdf: 3 rows so far"
 
 
 def test_broken_sdf_record_is_named_by_line(sdf):
