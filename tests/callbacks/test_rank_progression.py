@@ -50,8 +50,19 @@ def test_tensorboard_shows_the_spread_over_graphs(fit: Fit, tmp_path: Path) -> N
     events = EventAccumulator(str(tmp_path / "board"), size_guidance={"histograms": 0}).Reload()
     assert sorted(events.Tags()["histograms"]) == [f"rank_progression/effective_rank/layer_{n}" for n in range(3)]
     (before, after) = events.Histograms("rank_progression/effective_rank/layer_2")
-    assert (before.step, after.step) == (0, 4)
+    assert (before.step, after.step) == (0, 3)
     assert after.histogram_value.num == 6
+
+
+def test_a_continued_run_keeps_what_tensorboard_got_at_its_last_checkpoint(fit: Fit, tmp_path: Path) -> None:
+    logger = TensorBoardLogger(str(tmp_path / "board"), name="", version="")
+    _, trainer = fit(RankProgression(num_graphs=6), logger=logger, max_epochs=1)
+    logger.experiment.close()
+    continued = TensorBoardLogger(str(tmp_path / "board"), name="", version="", purge_step=trainer.global_step)
+    continued.experiment.close()
+    events = EventAccumulator(str(tmp_path / "board"), size_guidance={"histograms": 0, "images": 0}).Reload()
+    assert len(events.Histograms("rank_progression/effective_rank/layer_2")) == 2
+    assert len(events.Images("rank_progression/effective_rank")) == 2
 
 
 def test_tensorboard_has_a_picture_of_all_layers_for_each_measure(fit: Fit, rows: Rows, tmp_path: Path) -> None:
@@ -63,7 +74,7 @@ def test_tensorboard_has_a_picture_of_all_layers_for_each_measure(fit: Fit, rows
     assert set(events.Tags()["images"]) == measures
     assert not [name for name in events.Tags()["scalars"] if "layer_" in name]
     steps = [image.step for image in events.Images("rank_progression/effective_rank")]
-    assert steps == [0, 8, 12]  # before training, after epoch 2 and the last
+    assert steps == [0, 7, 11]  # before training, after epoch 2 and the last
 
 
 def test_range_is_that_of_the_whole_jacobian(fit: Fit, rows: Rows) -> None:
