@@ -15,6 +15,7 @@ from torch_geometric.utils import to_dense_adj
 
 from graphbench import GraphBatch
 from graphbench import diagnostics as D
+from graphbench.callbacks import rank_progression
 from graphbench.callbacks.probe import choose_graphs
 from graphbench.callbacks.rank_progression import GradientFlow, InfluenceRange, RankProgression
 from graphbench.errors import BadInput
@@ -41,6 +42,30 @@ def test_last_rows_are_the_measures_of_the_trained_model(fit: Fit, rows: Rows) -
     assert {row["graphs"] for row in rows("rank_progression")} == {"7"}
     logged = trainer.logger.last("rank_progression/effective_rank/layer_2")
     assert logged == pytest.approx(last["2", "effective_rank"])
+
+
+@pytest.mark.parametrize(
+    ("callback", "summarise"),
+    [
+        (RankProgression, "summarise_ranks"),
+        (InfluenceRange, "summarise_influence"),
+        (GradientFlow, "summarise_gradients"),
+    ],
+)
+def test_no_attention_is_kept_for_measures_of_tokens(
+    fit: Fit, monkeypatch: pytest.MonkeyPatch, callback: type[pl.Callback], summarise: str
+) -> None:
+    kept: list[object] = []
+    measure = getattr(rank_progression, summarise)
+
+    def watch(recording: D.Recording, *given: object) -> D.Summary:
+        kept.extend(value for trace in recording for value in (trace.attention, trace.values))
+        return measure(recording, *given)
+
+    monkeypatch.setattr(rank_progression, summarise, watch)
+    fit(callback(num_graphs=3), max_epochs=1)
+    assert len(kept) == 8  # two fields of two layers, before and after the epoch
+    assert kept == [None] * 8
 
 
 def test_tensorboard_shows_the_spread_over_graphs(fit: Fit, tmp_path: Path) -> None:
