@@ -333,14 +333,16 @@ def _load_numbers(run: Run, path: Path) -> pd.DataFrame:
         run.problems.append(f"{path.parent.name}/{path.name} cannot be read ({_first_line(error)}); it is skipped.")
         return pd.DataFrame()
     frame = pd.DataFrame(table.rows, columns=list(table.columns))
+    columns: dict[str, pd.Series[Any]] = {}
     for name in table.columns:
+        columns[name] = cells = frame[name]
         if name in _TEXT:
             continue
-        cells = frame[name].mask(frame[name] == "")
+        columns[name] = cells = cells.mask(cells == "")
         with contextlib.suppress(ValueError):
-            cells = pd.to_numeric(cells, errors="coerce" if name in NUMBERS else "raise")
-        frame[name] = cells
-    return frame
+            columns[name] = pd.to_numeric(cells, errors="coerce" if name in NUMBERS else "raise")
+    # Not column by column into the frame, which pandas warns of from a hundred classes or targets on.
+    return pd.DataFrame(columns)
 
 
 def _first_line(error: BaseException) -> str:
