@@ -13,7 +13,7 @@ import pandas as pd
 import pytorch_lightning as pl
 from pytorch_lightning.loggers import TensorBoardLogger
 
-from graphbench.callbacks.trackers import log_table
+from graphbench.callbacks.trackers import log_table, logged_step
 from graphbench.data.files.writing import place_of
 from graphbench.diagnostics.figures.series import heatmap_figure
 from graphbench.runs import RunFolder
@@ -118,13 +118,12 @@ class DiagnosticTable:
             table = values_of.pivot_table(index="layer", columns="epoch", values="value")
             figure = heatmap_figure(table.to_numpy(), table.index, table.columns, "layer", "finished epochs", measure)
             for board in boards:
-                board.experiment.add_figure(f"{self.name}/{measure}", figure, trainer.global_step)
+                board.experiment.add_figure(f"{self.name}/{measure}", figure, logged_step(trainer))
 
     def _send(self, trainer: pl.Trainer, loggers: Iterable[Any], values: Mapping[str, float]) -> None:
         named = {f"{self.name}/{key}": value for key, value in values.items()}
         for logger in loggers:
-            # Lightning numbers steps from 0 when it logs, and `global_step` counts finished steps.
-            logger.log_metrics(named, step=max(trainer.global_step - 1, 0))
+            logger.log_metrics(named, step=logged_step(trainer))
 
 
 def _writes(trainer: pl.Trainer) -> bool:

@@ -158,9 +158,12 @@ def run_layers(module: pl.LightningModule, batch: Data) -> None:
         module.predict_step(batch, 0)
 
 
-def watched(module: pl.LightningModule, batch: Data) -> tuple[Recording, GraphBatch]:
-    """Run the layers on a batch, and return a recording of them, on the CPU if the device has no float64."""
-    with record(traced_part(module)) as recording:
+def watched(module: pl.LightningModule, batch: Data, matrices: bool = True) -> tuple[Recording, GraphBatch]:
+    """Run the layers on a batch, and return a recording of them, on the CPU if the device has no float64.
+
+    `matrices` is that of `record`.
+    """
+    with record(traced_part(module), matrices) as recording:
         run_layers(module, batch)
     graphs = to_graph_batch(batch)
     if is_apple(graphs.edge_index.device):

@@ -44,7 +44,7 @@ class RankProgression(ProbeCallback):
 
     def look(self, module: pl.LightningModule, batch: Data, number: int) -> Summary:
         """Return the measures of one probe batch by depth."""
-        recording, graphs = watched(module, batch)
+        recording, graphs = watched(module, batch, matrices=False)
         return summarise_ranks(recording, graphs.edge_index)
 
 
@@ -121,7 +121,7 @@ class InfluenceRange(ProbeCallback):
         with torch.inference_mode(False), torch.enable_grad():
             batch = batch.clone()  # a test runs in inference mode, whose tensors have no gradients
             graphs = to_graph_batch(batch, module.spec) if isinstance(module, BenchmarkModule) else batch
-            with differentiable(module, graphs) as inputs, record(traced_part(module)) as recording:
+            with differentiable(module, graphs) as inputs, record(traced_part(module), matrices=False) as recording:
                 run_layers(module, graphs)
             if not inputs:
                 return {}
@@ -157,6 +157,6 @@ class GradientFlow(ProbeCallback):
             return {}
         with torch.inference_mode(False), torch.enable_grad():
             graphs = module.read_batch(batch.clone())  # a test runs in inference mode, whose tensors have no gradients
-            with record(module.architecture) as recording:
+            with record(module.architecture, matrices=False) as recording:
                 sums, _ = module.task.terms(module(graphs), graphs)
             return summarise_gradients(recording, sums.sum(), graphs.batch, module.architecture)

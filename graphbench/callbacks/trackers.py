@@ -36,15 +36,23 @@ _EARLIER = {"MLFlowLogger": "run_id", "TensorBoardLogger": "version", "WandbLogg
 _NAMES = ("name", "run_name")
 
 
+def logged_step(trainer: pl.Trainer) -> int:
+    """Return the step to log at: Lightning numbers steps from 0 when it logs, and `global_step` counts finished ones.
+
+    TensorBoard drops what was logged at the step from which a run continues, or later.
+    """
+    return max(trainer.global_step - 1, 0)
+
+
 def log_figure(trainer: pl.Trainer, name: str, figure: Figure) -> None:
     """Pass a figure that is already laid out to the run's trackers."""
     for logger in trainer.loggers if trainer.is_global_zero else ():
         if isinstance(logger, TensorBoardLogger):
-            logger.experiment.add_figure(name, figure, trainer.global_step)
+            logger.experiment.add_figure(name, figure, logged_step(trainer))
         elif isinstance(logger, WandbLogger):
             import wandb
 
-            logger.experiment.log({name: wandb.Image(_drawn(figure)), _STEP: trainer.global_step})
+            logger.experiment.log({name: wandb.Image(_drawn(figure)), _STEP: logged_step(trainer)})
         elif isinstance(logger, MLFlowLogger):
             logger.experiment.log_image(logger.run_id, _drawn(figure), f"{name}/step-{trainer.global_step:08}.png")
 
@@ -53,11 +61,11 @@ def log_histogram(trainer: pl.Trainer, name: str, values: Sequence[float]) -> No
     """Pass numbers to the run's trackers as a histogram; MLflow, which has none, gets a figure."""
     for logger in trainer.loggers if trainer.is_global_zero else ():
         if isinstance(logger, TensorBoardLogger):
-            logger.experiment.add_histogram(name, torch.tensor(values), trainer.global_step)
+            logger.experiment.add_histogram(name, torch.tensor(values), logged_step(trainer))
         elif isinstance(logger, WandbLogger):
             import wandb
 
-            logger.experiment.log({name: wandb.Histogram(list(values)), _STEP: trainer.global_step})
+            logger.experiment.log({name: wandb.Histogram(list(values)), _STEP: logged_step(trainer)})
         elif isinstance(logger, MLFlowLogger):
             figure = Figure(figsize=(4, 3), layout="constrained")
             axes = figure.subplots()
@@ -76,7 +84,7 @@ def log_table(trainer: pl.Trainer, name: str, rows: Sequence[Mapping[str, str]])
         if isinstance(logger, TensorBoardLogger):
             lines = [" | ".join(columns), " | ".join("---" for _ in columns)]
             lines += [" | ".join(row[column] for column in columns) for row in rows]
-            logger.experiment.add_text(name, "\n".join(f"| {line} |" for line in lines), trainer.global_step)
+            logger.experiment.add_text(name, "\n".join(f"| {line} |" for line in lines), logged_step(trainer))
         elif isinstance(logger, WandbLogger):
             logger.log_table(name, columns=columns, data=[[row[column] for column in columns] for row in rows])
         elif isinstance(logger, MLFlowLogger):

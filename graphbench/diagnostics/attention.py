@@ -30,7 +30,8 @@ def _per_head(
     """
     means = []
     for matrix in _matrices(attention, *masks):
-        values, counted = measure(matrix)
+        # One at a time: matrices of all graphs in double precision would need twice the memory of the recording.
+        values, counted = measure(as_double(matrix))
         means.append(torch.where(counted, values, 0.0).sum(1) / counted.sum(1))
     if isinstance(attention, Tensor) and not means:
         return as_double(attention.new_empty(attention.shape[:2]))
@@ -38,7 +39,7 @@ def _per_head(
 
 
 def _matrices(attention: Attention, row_mask: Tensor | None, column_mask: Tensor | None) -> list[Tensor]:
-    """Return the matrix of each graph without padding, float64."""
+    """Return the matrix of each graph without padding."""
     if isinstance(attention, Tensor):
         attention = _unpadded(attention, row_mask, column_mask)
     elif row_mask is not None or column_mask is not None:
@@ -48,11 +49,10 @@ def _matrices(attention: Attention, row_mask: Tensor | None, column_mask: Tensor
             "attention must be a list of [heads, queries, keys] matrices with equally many heads, got shapes "
             f"{[list(matrix.shape) for matrix in attention]}."
         )
-    matrices = [as_double(matrix) for matrix in attention]
-    lowest = [matrix.nan_to_num(nan=0.0).amin() for matrix in matrices if matrix.numel()]
+    lowest = [matrix.nan_to_num(nan=0.0).amin() for matrix in attention if matrix.numel()]
     if lowest and (least := float(torch.stack(lowest).amin())) < 0:  # one host-device sync for all
         raise BadInput(f"Attention weights must be non-negative, got {least:.4g}.")
-    return matrices
+    return list(attention)
 
 
 def _unpadded(attention: Tensor, row_mask: Tensor | None, column_mask: Tensor | None) -> list[Tensor]:

@@ -28,8 +28,9 @@ class Recording(Sequence[LayerTrace]):
         (1, torch.Size([3, 4]))
     """
 
-    def __init__(self) -> None:
+    def __init__(self, matrices: bool = True) -> None:
         self.output: Tensor | None = None
+        self._matrices = matrices
         self._traces: list[LayerTrace] = []
         self._next_layer = 0
 
@@ -63,7 +64,10 @@ class Recording(Sequence[LayerTrace]):
 
     def take(self, trace: LayerTrace, name: str) -> None:
         """Add a trace of the module `name`, numbered in call order within the pass."""
-        self._traces.append(replace(trace, layer=self._next_layer, name=trace.name or name))
+        trace = replace(trace, layer=self._next_layer, name=trace.name or name)
+        if not self._matrices:
+            trace = replace(trace, attention=None, columns=None, values=None)
+        self._traces.append(trace)
         self._next_layer += 1
 
     def start_pass(self, *_: Any) -> None:
@@ -83,7 +87,7 @@ def _to_cpu(value: Any) -> Any:
 
 
 @contextlib.contextmanager
-def record(model: nn.Module) -> Iterator[Recording]:
+def record(model: nn.Module, matrices: bool = True) -> Iterator[Recording]:
     """Record every attention layer of a model.
 
         with torch.no_grad(), record(model) as recording:
@@ -99,6 +103,8 @@ def record(model: nn.Module) -> Iterator[Recording]:
 
     Args:
         model: any module; its parts that are `Traced` are recorded, and an empty recording means it has none.
+        matrices: keep the attention and the values of heads, whose memory grows with heads, layers, and for attention
+            the square of the nodes; otherwise only tokens.
 
     Examples:
         >>> from graphbench.nn import MultiHeadAttention
@@ -108,7 +114,7 @@ def record(model: nn.Module) -> Iterator[Recording]:
         >>> recording[0].attention[0].sum(-1).allclose(torch.ones(2, 3))
         True
     """
-    recording = Recording()
+    recording = Recording(matrices)
     before: list[tuple[Traced, Recorder | None]] = []
     with contextlib.ExitStack() as stack:
         if any(_is_compiled(module) for module in model.modules()):

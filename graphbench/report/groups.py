@@ -138,10 +138,16 @@ def _differing(runs: Sequence[Run]) -> dict[str, list[str]]:
 def _labels(groups: Sequence[Sequence[Run]]) -> list[str]:
     """Return a unique name for each group."""
     runs = [group[0] for group in groups]
+    peers: dict[tuple[str, str], list[Run]] = {}
+    for run in runs:
+        peers.setdefault((run.benchmark, run.architecture), []).append(run)
+    # Once for all of an architecture: a sweep may have hundreds of configurations, each with hundreds of options.
+    differing = {kind: _differing(of_kind) for kind, of_kind in peers.items()}
     labels = []
     for run in runs:
-        peers = [other for other in runs if (other.benchmark, other.architecture) == (run.benchmark, run.architecture)]
-        labels.append(_label(run, peers))
+        kind = run.benchmark, run.architecture
+        place = next(number for number, peer in enumerate(peers[kind]) if peer is run)
+        labels.append(_label(run.architecture, place, differing[kind]))
     count = Counter((run.benchmark, label) for run, label in zip(runs, labels, strict=True))
     return [
         f"{label} [{run.name}]" if count[run.benchmark, label] > 1 else label
@@ -149,15 +155,15 @@ def _labels(groups: Sequence[Sequence[Run]]) -> list[str]:
     ]
 
 
-def _label(run: Run, peers: Sequence[Run]) -> str:
-    place = next(number for number, peer in enumerate(peers) if peer is run)
-    options = {name: values for name, values in _differing(peers).items() if values[place]}
+def _label(architecture: str, place: int, differing: Mapping[str, Sequence[str]]) -> str:
+    """Name the run at a place by the options in which runs of its architecture differ."""
+    options = {name: values for name, values in differing.items() if values[place]}
     if not options:
-        return run.architecture
+        return architecture
     shown = sorted(options, key=lambda name: _rank(name, place, options[name]))[:_OPTIONS_IN_LABEL]
     names = zip(short_names(shown), shown, strict=True)
     parts = [f"{short} {short_value(name, options[name][place])}" for short, name in names]
-    return f"{run.architecture} ({', '.join(parts)}{', …' if len(options) > _OPTIONS_IN_LABEL else ''})"
+    return f"{architecture} ({', '.join(parts)}{', …' if len(options) > _OPTIONS_IN_LABEL else ''})"
 
 
 def _rank(name: str, place: int, values: Sequence[str]) -> int:

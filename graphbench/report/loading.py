@@ -274,22 +274,27 @@ def curves_of(table: RunTable) -> Curves:
         raise ValueError("no column step")
     if "epoch" not in table.columns:  # stopped or diverged within the first epoch
         return {}
-    logged = pd.DataFrame(table.rows, columns=list(table.columns), dtype=str)
-    step, epoch = (pd.to_numeric(logged[name], errors="coerce") for name in ("step", "epoch"))
+    cells = np.array(table.rows, dtype=object).reshape(-1, len(table.columns))
+    logged = cells != ""
+    numbers_of = np.full(cells.shape, np.nan)
+    # All at once: a model of many targets logs hundreds of columns, which would each take milliseconds.
+    numbers_of[logged] = pd.to_numeric(pd.Series(cells[logged], dtype=str), errors="coerce")
+    step, epoch = (numbers_of[:, table.columns.index(name)] for name in ("step", "epoch"))
     epoch = epoch + 1 if bool((epoch == 0).any()) else epoch  # older versions counted from 0
     # The maximum over rows: within an epoch, rows have the epoch's number and fewer steps.
-    steps_per_epoch = ((step + 1) / epoch).max()
-    if pd.isna(steps_per_epoch):
+    ratios = (step + 1) / epoch
+    if np.isnan(ratios).all():
         return {}
     curves: Curves = {}
-    for name in logged.columns.difference(["step", "epoch"]):
-        mask = logged[name].ne("")
-        once = bool(epoch[mask].notna().all()) and epoch[mask].is_unique
-        position = epoch[mask] if once else (step[mask] + 1) / steps_per_epoch
-        numbers_of = pd.to_numeric(logged[name][mask], errors="coerce").to_numpy(float)
-        values = pd.Series(numbers_of, index=position, name=name)
-        if len(values):  # a continued run logs some steps twice, and the later value counts
-            curves[name] = values[~values.index.duplicated(keep="last")].sort_index()
+    for column in np.argsort(table.columns):
+        name, there = table.columns[column], logged[:, column]
+        if name in ("step", "epoch") or not there.any():
+            continue
+        once = not np.isnan(epoch[there]).any() and len(np.unique(epoch[there])) == there.sum()
+        position = epoch[there] if once else (step[there] + 1) / np.nanmax(ratios)
+        # Reversed, as `unique` takes the first: a continued run logs some steps twice, and the later value counts.
+        places, last = np.unique(position[::-1], return_index=True)
+        curves[name] = pd.Series(numbers_of[there, column][::-1][last], index=places, name=name)
     return curves
 
 
@@ -328,14 +333,16 @@ def _load_numbers(run: Run, path: Path) -> pd.DataFrame:
         run.problems.append(f"{path.parent.name}/{path.name} cannot be read ({_first_line(error)}); it is skipped.")
         return pd.DataFrame()
     frame = pd.DataFrame(table.rows, columns=list(table.columns))
+    columns: dict[str, pd.Series[Any]] = {}
     for name in table.columns:
+        columns[name] = cells = frame[name]
         if name in _TEXT:
             continue
-        cells = frame[name].mask(frame[name] == "")
+        columns[name] = cells = cells.mask(cells == "")
         with contextlib.suppress(ValueError):
-            cells = pd.to_numeric(cells, errors="coerce" if name in NUMBERS else "raise")
-        frame[name] = cells
-    return frame
+            columns[name] = pd.to_numeric(cells, errors="coerce" if name in NUMBERS else "raise")
+    # Not column by column into the frame, which pandas warns of from a hundred classes or targets on.
+    return pd.DataFrame(columns)
 
 
 def _first_line(error: BaseException) -> str:

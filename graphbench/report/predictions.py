@@ -272,8 +272,9 @@ def _draw_confusion(title: str, names: Sequence[str], counts: np.ndarray, name: 
     with panel_axes(title, "predicted", "true", (size + 0.6, size)) as (figure, axes):
         axes.grid(False)
         for (row, column), share in np.ndenumerate(shares):
-            # squares in the page's text colour: an image would keep its colours in dark mode
-            axes.add_patch(Rectangle((column - 0.5, row - 0.5), 1, 1, facecolor=PALETTE[0], alpha=0.85 * share))
+            if share:  # most of the cells of many classes are empty, and each square is an element of the page
+                # squares in the page's text colour: an image would keep its colours in dark mode
+                axes.add_patch(Rectangle((column - 0.5, row - 0.5), 1, 1, facecolor=PALETTE[0], alpha=0.85 * share))
             if len(names) <= _MAX_NUMBERED:
                 axes.text(column, row, f"{counts[row, column]:,}", ha="center", va="center")
         axes.set_xlim(-0.5, len(names) - 0.5)

@@ -15,6 +15,7 @@ from torch_geometric.utils import to_dense_adj
 
 from graphbench import GraphBatch
 from graphbench import diagnostics as D
+from graphbench.callbacks import rank_progression
 from graphbench.callbacks.probe import choose_graphs
 from graphbench.callbacks.rank_progression import GradientFlow, InfluenceRange, RankProgression
 from graphbench.errors import BadInput
@@ -43,6 +44,30 @@ def test_last_rows_are_the_measures_of_the_trained_model(fit: Fit, rows: Rows) -
     assert logged == pytest.approx(last["2", "effective_rank"])
 
 
+@pytest.mark.parametrize(
+    ("callback", "summarise"),
+    [
+        (RankProgression, "summarise_ranks"),
+        (InfluenceRange, "summarise_influence"),
+        (GradientFlow, "summarise_gradients"),
+    ],
+)
+def test_no_attention_is_kept_for_measures_of_tokens(
+    fit: Fit, monkeypatch: pytest.MonkeyPatch, callback: type[pl.Callback], summarise: str
+) -> None:
+    kept: list[object] = []
+    measure = getattr(rank_progression, summarise)
+
+    def watch(recording: D.Recording, *given: object) -> D.Summary:
+        kept.extend(value for trace in recording for value in (trace.attention, trace.values))
+        return measure(recording, *given)
+
+    monkeypatch.setattr(rank_progression, summarise, watch)
+    fit(callback(num_graphs=3), max_epochs=1)
+    assert len(kept) == 8  # two fields of two layers, before and after the epoch
+    assert kept == [None] * 8
+
+
 def test_tensorboard_shows_the_spread_over_graphs(fit: Fit, tmp_path: Path) -> None:
     logger = TensorBoardLogger(str(tmp_path / "board"), name="", version="")
     fit(RankProgression(num_graphs=6), logger=logger, max_epochs=1)
@@ -50,8 +75,19 @@ def test_tensorboard_shows_the_spread_over_graphs(fit: Fit, tmp_path: Path) -> N
     events = EventAccumulator(str(tmp_path / "board"), size_guidance={"histograms": 0}).Reload()
     assert sorted(events.Tags()["histograms"]) == [f"rank_progression/effective_rank/layer_{n}" for n in range(3)]
     (before, after) = events.Histograms("rank_progression/effective_rank/layer_2")
-    assert (before.step, after.step) == (0, 4)
+    assert (before.step, after.step) == (0, 3)
     assert after.histogram_value.num == 6
+
+
+def test_a_continued_run_keeps_what_tensorboard_got_at_its_last_checkpoint(fit: Fit, tmp_path: Path) -> None:
+    logger = TensorBoardLogger(str(tmp_path / "board"), name="", version="")
+    _, trainer = fit(RankProgression(num_graphs=6), logger=logger, max_epochs=1)
+    logger.experiment.close()
+    continued = TensorBoardLogger(str(tmp_path / "board"), name="", version="", purge_step=trainer.global_step)
+    continued.experiment.close()
+    events = EventAccumulator(str(tmp_path / "board"), size_guidance={"histograms": 0, "images": 0}).Reload()
+    assert len(events.Histograms("rank_progression/effective_rank/layer_2")) == 2
+    assert len(events.Images("rank_progression/effective_rank")) == 2
 
 
 def test_tensorboard_has_a_picture_of_all_layers_for_each_measure(fit: Fit, rows: Rows, tmp_path: Path) -> None:
@@ -63,7 +99,7 @@ def test_tensorboard_has_a_picture_of_all_layers_for_each_measure(fit: Fit, rows
     assert set(events.Tags()["images"]) == measures
     assert not [name for name in events.Tags()["scalars"] if "layer_" in name]
     steps = [image.step for image in events.Images("rank_progression/effective_rank")]
-    assert steps == [0, 8, 12]  # before training, after epoch 2 and the last
+    assert steps == [0, 7, 11]  # before training, after epoch 2 and the last
 
 
 def test_range_is_that_of_the_whole_jacobian(fit: Fit, rows: Rows) -> None:

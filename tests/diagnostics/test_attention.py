@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import weakref
 
 import pytest
 import scipy.stats
@@ -46,6 +47,22 @@ def test_padding_does_not_count(matrices: list[Tensor]) -> None:
     for measure in (D.attention_entropy, D.attention_zeros, D.attention_row_sum):
         torch.testing.assert_close(measure(padded, rows, columns), measure(matrices))
         torch.testing.assert_close(measure(matrices[0].unsqueeze(0)), measure(matrices[:1]))
+
+
+def test_one_matrix_at_a_time_is_in_double_precision(monkeypatch: pytest.MonkeyPatch) -> None:
+    doubles: list[weakref.ref[Tensor]] = []
+    held: list[int] = []
+
+    def counted(matrix: Tensor) -> Tensor:
+        held.append(sum(one() is not None for one in doubles))
+        double = matrix.double()
+        doubles.append(weakref.ref(double))
+        return double
+
+    monkeypatch.setattr("graphbench.diagnostics.attention.as_double", counted)
+    D.attention_entropy([torch.rand(2, 5, 5) for _ in range(6)])
+    assert len(held) == 6
+    assert max(held) <= 1
 
 
 def test_special_rows() -> None:

@@ -44,6 +44,14 @@ def test_many_differences_are_cut_and_labels_stay_different(make_run):
     assert labels[:2] == ["GPS (o0 0, o1 1, o2 2, …) [a]", "GPS (o0 0, o1 1, o2 2, …) [b]"]
 
 
+def test_naming_flattens_every_configuration_once(make_run, monkeypatch):
+    calls = []
+    monkeypatch.setattr("graphbench.report.groups.flatten", lambda *given: calls.append(1) or flatten(*given))
+    groups = grouped(*(make_run(str(heads), num_heads=heads) for heads in range(20)), make_run("b", architecture="GT"))
+    assert [group.label for group in groups][18:] == ["GPS (num_heads 18)", "GPS (num_heads 19)", "GT"]
+    assert len(calls) == 21
+
+
 def test_a_label_names_classes_first_and_what_was_left_out_last(make_run):
     groups = grouped(
         make_run("a", rate=None, encoder={"class_path": "graphbench.nn.RWSEEncoder"}),

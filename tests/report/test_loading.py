@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from graphbench.cli import main
@@ -54,6 +55,18 @@ def test_an_epoch_cut_short_does_not_stretch_the_axis(tmp_path):
     (tmp_path / "n.csv").write_text("step,epoch,x\n4,0,1\n9,0,1\n22,2,3\n")
     assert list(curves_of(load_table(tmp_path / "m.csv"))["x"].index) == [1, 2, 3]
     assert list(curves_of(load_table(tmp_path / "n.csv"))["x"].index) == [0.5, 1.0, 2.3]
+
+
+def test_hundreds_of_columns_are_parsed_at_once(tmp_path, monkeypatch):
+    names = [f"val/MAE/t{number}" for number in range(200)]
+    rows = [",".join([str(step), str(step), *(f"{step}{number}" for number in range(200))]) for step in (1, 2, 2)]
+    (tmp_path / "m.csv").write_text("\n".join([",".join(["epoch", "step", *names]), *rows, ""]))
+    calls, parse = [], pd.to_numeric
+    monkeypatch.setattr(pd, "to_numeric", lambda *given, **options: calls.append(1) or parse(*given, **options))
+    found = curves_of(load_table(tmp_path / "m.csv"))
+    assert found.keys() == set(names)
+    assert found["val/MAE/t7"].to_dict() == {1.0: 17.0, 1.5: 27.0}
+    assert len(calls) == 1
 
 
 def test_without_a_finished_epoch_there_are_no_curves(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -208,6 +209,23 @@ def test_classes_and_labels_have_a_confusion_matrix(make_run, columns):
     section = confusion_section(table, "c")
     (panel,) = section.panels
     assert panel.caption == "Seed 0: 2 of 3 rows are correct."
+
+
+def test_a_page_of_many_classes_draws_only_cells_with_rows(make_run):
+    results = {"metric": "accuracy", "higher_is_better": True}
+    folder = make_run("many", results={**results, "val": {"val/accuracy": 0.7}, "test": {"test/accuracy": 2 / 3}})
+    names, truth = [f"class {number}" for number in range(120)], [0, 0, 0, 5, 5, 119]
+    shares = np.eye(120)[[0, 0, 3, 5, 5, 7]]
+    frame = pd.DataFrame(shares, columns=[f"probability_{name}" for name in names])
+    frame = frame.assign(prediction_y=[names[row] for row in shares.argmax(1)], target_y=[names[row] for row in truth])
+    frame.to_csv(folder.path / "predictions-test.csv", index=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", pd.errors.PerformanceWarning)
+        (panel,) = confusion_section(result_tables([folder])[0], "c").panels
+    assert panel.caption == "Seed 0: 4 of 6 rows are correct."
+    opacities = re.findall(r"fill: var\(--series-0\); opacity: ([\d.]+)", panel.figure)
+    assert sorted(map(float, opacities)) == pytest.approx([0.85 / 3, 0.85 * 2 / 3, 0.85, 0.85], abs=1e-5)
+    assert len(panel.figure) < 40_000
 
 
 def test_regressions_and_many_labels(make_run, add_predictions):
