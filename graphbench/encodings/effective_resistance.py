@@ -41,6 +41,10 @@ class EffectiveResistance(Encoding):
     disconnected: ClassVar[float] = -1.0
     layout: ClassVar[Mapping[str, Column]] = {"effective_resistance": Column(PAIR)}
 
+    def memory(self, num_nodes: int, num_edges: int) -> int:
+        """Count the dense matrices of an inversion."""
+        return 8 * num_nodes**2 * 6
+
     def compute(self, graphs: GraphTable) -> Encoded:
         """Invert one Cholesky factor per block of graphs of one size, O(n^3) per graph."""
         ptr = pointer(graphs.num_nodes**2)

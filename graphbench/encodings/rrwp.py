@@ -56,8 +56,8 @@ class RRWP(Encoding):
         return {"rrwp": Column(PAIR)} if self.rows == "pairs" else {"edge_rrwp": Column(EDGE)}
 
     def memory(self, num_nodes: int, num_edges: int) -> int:
-        """Count a number per pair and step, or the three matrices of a product for edges."""
-        return 8 * num_nodes**2 * (self.num_steps if self.rows == "pairs" else 3)
+        """Count a number per pair and step, or the matrices of a product for edges."""
+        return 8 * num_nodes**2 * (self.num_steps if self.rows == "pairs" else 4)
 
     def compute(self, graphs: GraphTable) -> Encoded:
         """Multiply `[b, n, n]` stacks `num_steps - 1` times per block of equally sized graphs."""

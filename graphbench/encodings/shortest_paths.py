@@ -123,6 +123,10 @@ class ShortestPaths(Encoding):
         }
         return layout | (steps if self.with_edges else {})
 
+    def memory(self, num_nodes: int, num_edges: int) -> int:
+        """Count the matrices of a search; with edges also lists of two steps per pair, while they are sorted."""
+        return 8 * num_nodes**2 * (22 if self.with_edges else 3)
+
     def compute(self, graphs: GraphTable) -> Encoded:
         """Search breadth-first from every node."""
         distance, counts, edge, goal, weight = shortest_paths(*as_tensors(graphs), self.max_distance, self.with_edges)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import tracemalloc
 from math import sqrt
 
 import networkx as nx
@@ -7,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from graphbench.encodings import ExpanderEdges
+from graphbench.encodings import ExpanderEdges, expander
 from graphbench.errors import BadInput
 
 
@@ -55,6 +56,23 @@ def test_the_graph_decides_its_expander(as_table):
     assert torch.equal(alone, reordered)
     assert not torch.equal(alone, expanders(as_table([cycle]))[0])
     assert not torch.equal(alone, expanders(as_table([path]), seed=1)[0])
+
+
+def test_a_large_graph_needs_no_dense_matrix():
+    tracemalloc.start()
+    edges = expander.expander(3000, degree=3, seed=0)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 8 * 3000**2 / 10
+    assert torch.bincount(edges[:, 1]).unique().tolist() == [6]
+
+
+def test_the_gap_of_a_large_graph_is_that_of_the_dense_matrix(monkeypatch):
+    rng, source = np.random.default_rng(0), np.tile(np.arange(400), 3)
+    target = np.concatenate([rng.permutation(400) for _ in range(3)])
+    dense = expander.spectral_gap(source, target, 400)
+    monkeypatch.setattr(expander, "LARGE", 100)
+    assert abs(expander.spectral_gap(source, target, 400) - dense) < 1e-6
 
 
 def test_a_degree_of_nothing_is_refused():

@@ -53,6 +53,10 @@ class Wires:
     num_nodes: Tensor
     max_nodes: int
 
+    def take(self, rows: slice) -> Wires:
+        """Return some of the graphs, in rows as wide as those of all."""
+        return Wires(self.tail[rows], self.head[rows], self.present[rows], self.num_nodes[rows], self.max_nodes)
+
     def shuffled(self, generator: torch.Generator) -> Wires:
         """Return the graphs with their nodes and their edges in random order, present edges first."""
         nodes = torch.arange(self.max_nodes, device=self.tail.device) < self.num_nodes[:, None]

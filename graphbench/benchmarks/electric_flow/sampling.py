@@ -27,6 +27,8 @@ Target = Literal["electric", "resistive", "heat", "eigenvectors"]
 _MIN_NORM = 1e-5
 #: Mean loss of a model that returns its input, below which the rest is rounding errors and there is nothing to learn.
 _MIN_LOSS = 1e-9
+#: Entries of the Laplacians of which targets are computed at once, 32 MB: those of 1,000 graphs up to 64 nodes.
+_BLOCK_ENTRIES = 2**22
 
 _AXES = {"edge_index": EDGE, "edge_dense": EDGE, "x_dense": NODE, "y": NODE}
 
@@ -60,22 +62,32 @@ class Problem:
     def draw(self, num_graphs: int, generator: torch.Generator) -> Networks:
         """Sample networks with nodes and edges in random order, using only the generator, on its device."""
         wires, resistance = sample_resistors(self.wiring, num_graphs, generator, self.log_resistance)
-        laplacian = laplacians(wires, resistance)
-        if self.target == "eigenvectors":
-            laplacian = symmetric_normalised(laplacian) if self.normalised else laplacian
-            targets = smallest_eigenvectors(laplacian, wires.num_nodes, self.skip + self.num_targets)
-            return Networks(wires, resistance, None, targets[..., self.skip :].float())
-        shape = (num_graphs, wires.max_nodes, self.num_targets)
+        demands = None if self.target == "eigenvectors" else self._demands(wires, generator)
+        # Some graphs at a time: float64 matrices of all of them would be many times as large as the targets.
+        count = max(1, _BLOCK_ENTRIES // max(1, wires.max_nodes) ** 2)
+        rows = [slice(first, first + count) for first in range(0, max(1, num_graphs), count)]
+        parts = [self._targets(wires.take(r), resistance[r], None if demands is None else demands[r]) for r in rows]
+        return Networks(wires, resistance, demands, parts[0] if len(parts) == 1 else torch.cat(parts))
+
+    def _demands(self, wires: Wires, generator: torch.Generator) -> Tensor:
+        """Sample Ψ `[G, N, k]`."""
+        shape = (len(wires.tail), wires.max_nodes, self.num_targets)
         # Not the default dtype, in which the same seed would give other graphs.
         demands = torch.randn(shape, generator=generator, device=generator.device, dtype=torch.float32)
         if self.centred:
             demands = centred(demands, wires.num_nodes)
         else:
             demands = demands * _node_mask(wires.num_nodes, wires.max_nodes)[..., None]
-        if self.unit:
-            demands = torch.nn.functional.normalize(demands, dim=1)
-        mapped = map_demands(laplacian, wires.num_nodes, demands.double(), self.target, self.time)
-        return Networks(wires, resistance, demands, mapped.float())
+        return torch.nn.functional.normalize(demands, dim=1) if self.unit else demands
+
+    def _targets(self, wires: Wires, resistance: Tensor, demands: Tensor | None) -> Tensor:
+        """Compute the targets `[G, N, num_targets]`; without demands these are eigenvectors."""
+        laplacian = laplacians(wires, resistance)
+        if demands is not None:
+            return map_demands(laplacian, wires.num_nodes, demands.double(), self.target, self.time).float()
+        laplacian = symmetric_normalised(laplacian) if self.normalised else laplacian
+        targets = smallest_eigenvectors(laplacian, wires.num_nodes, self.skip + self.num_targets)
+        return targets[..., self.skip :].float()
 
 
 @dataclass(frozen=True)

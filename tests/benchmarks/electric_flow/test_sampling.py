@@ -7,7 +7,7 @@ import pytest
 import scipy.linalg
 import torch
 
-from graphbench.benchmarks.electric_flow import centred, make_wiring, map_demands, sample_resistors
+from graphbench.benchmarks.electric_flow import centred, make_wiring, map_demands, sample_resistors, sampling
 from graphbench.benchmarks.electric_flow.resistor_graphs import Family
 from graphbench.benchmarks.electric_flow.sampling import Problem, laplacians
 
@@ -48,6 +48,18 @@ def test_resistive_map_is_the_symmetric_root_of_the_electric_one(graphs):
         np.testing.assert_allclose(root @ root, np.linalg.pinv(laplacian), atol=1e-11)
         np.testing.assert_allclose(root, root.T, atol=1e-12)
         assert np.linalg.eigvalsh(root).min() > -1e-12
+
+
+@pytest.mark.parametrize("target", ["electric", "heat", "eigenvectors"])
+def test_few_large_graphs_are_mapped_at_a_time_and_to_the_same_targets(target, monkeypatch):
+    def draw():
+        return Problem(make_wiring("ER", range(5, 10)), target, 4).draw(20, torch.Generator().manual_seed(0)).targets
+
+    sizes, expected = [], draw()
+    monkeypatch.setattr(sampling, "_BLOCK_ENTRIES", 3 * 9**2)
+    monkeypatch.setattr(sampling, "laplacians", lambda *them: sizes.append(len(them[1])) or laplacians(*them))
+    assert torch.equal(draw(), expected)
+    assert sizes == [3] * 6 + [2]
 
 
 def test_centred_demands_add_up_to_zero_on_every_graph(generator):
