@@ -6,7 +6,10 @@ import pytest
 import torch
 
 from graphbench_point_clouds import PointNet
+from graphbench_point_clouds import clouds as clouds_module
 from graphbench_point_clouds.clouds import Clouds, farthest_points, interpolate, nearest, squared_distances
+from graphbench_point_clouds.hierarchy import nearest_cells
+from graphbench_point_clouds.pointconv import inverse_density
 
 
 def loop(batch, x):
@@ -92,6 +95,36 @@ def test_nearest_points_are_those_of_a_loop(clouds, k):
     for row, neighbours in enumerate(found.tolist()):
         near = sorted(rows_of(batch, row), key=lambda other: float((batch.pos[other] - batch.pos[row]).norm()))
         assert neighbours == [near[place % min(k, len(near))] for place in range(k)]
+
+
+@pytest.mark.parametrize("width", [3, 9])
+def test_only_some_pairs_of_points_are_in_memory(spec, cut, monkeypatch, width):
+    """All pairs of one cloud of 100,000 points would need 40 GB, and several times as much with temporary tensors."""
+    batch = cut(spec, (40, 40, 25))
+    own, x = Clouds.from_batch(batch), torch.randn(batch.num_nodes, width)
+    place, cloud_of, sizes = torch.randint(9, (105, 3)), batch.batch, torch.tensor([40, 40, 25])
+
+    def found():
+        return [
+            nearest(x, own, x, own, 5, radius=1.0),
+            inverse_density(batch.pos, own, 0.4),
+            nearest_cells(place, torch.ones(3, 3), cloud_of, sizes, 40, 4),
+        ]
+
+    whole, pairs = found(), []
+
+    class Counted(torch.utils._python_dispatch.TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            result = function(*args, **(kwargs or {}))
+            pairs.extend(part.numel() for part in torch.utils._pytree.tree_leaves(result) if torch.is_tensor(part))
+            return result
+
+    monkeypatch.setattr(clouds_module, "_PAIRS", 400)
+    with Counted():
+        parts = found()
+    assert max(pairs) <= 105 * max(width, 5)  # columns and results; all pairs are 3,200 and 4,800
+    for one, other in zip(whole, parts, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-6, atol=0)
 
 
 def test_a_ball_holds_what_is_within_its_radius_and_the_nearest_again(clouds):

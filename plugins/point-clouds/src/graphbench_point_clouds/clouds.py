@@ -6,9 +6,9 @@ of a sample, Q queries.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial, reduce
 from typing import Any
 
 import torch
@@ -19,6 +19,8 @@ from graphbench.contracts.kernels import in_program
 
 #: Maximum number of coordinates for distances as sums of squared differences, without cancellation.
 _FEW = 4
+#: Maximum number of pairs of points whose distances are in memory, unless one row has more: 128 MB in float32.
+_PAIRS = 1 << 25
 
 
 @dataclass(frozen=True)
@@ -175,11 +177,26 @@ def squared_distances(x: Tensor, y: Tensor) -> Tensor:
         x, y = x.float(), y.float()
     if x.shape[-1] <= _FEW:
         columns = zip(x.unbind(-1), y.unbind(-1), strict=True)
-        return torch.stack([(a[:, :, None] - b[:, None, :]).square() for a, b in columns]).sum(0)
+        return reduce(torch.add, ((a[:, :, None] - b[:, None, :]).square() for a, b in columns))
     with torch.autocast(x.device.type, enabled=False):
         x, y = x - (middle := y.mean(1, keepdim=True)), y - middle  # a shift reduces cancellation
         products = x @ y.transpose(1, 2)
         return (x.square().sum(-1)[:, :, None] + y.square().sum(-1)[:, None, :] - 2 * products).clamp(min=0)
+
+
+def by_parts(compute: Callable[[Tensor], Tensor], x: Tensor, others: int) -> Tensor:
+    """Compute rows for points `[b, m, d]`, in parts whose pairs with `others` points of each cloud fit into memory.
+
+    In a compiled program, whose sizes may be unknown, all points are one part.
+
+    Examples:
+        >>> by_parts(lambda part: part + len(part[0]), torch.zeros(1, 5, 1), others=1 << 24).flatten()
+        tensor([2., 2., 2., 2., 1.])
+    """
+    if torch.compiler.is_compiling() or x.shape[0] * x.shape[1] * others <= _PAIRS:
+        return compute(x)
+    rows = max(1, _PAIRS // (x.shape[0] * others))
+    return torch.cat([compute(part) for part in x.split(rows, dim=1)], dim=1)
 
 
 @torch.no_grad()
@@ -226,15 +243,18 @@ def nearest(
     for query, points, block in zip(query_clouds.to_blocks(queries), clouds.to_blocks(x), clouds.blocks, strict=True):
         size = points.shape[1]
         step = max(1, min(dilation, size // k))
-        near = squared_distances(query, points).topk(min(k * step, size), dim=-1, largest=False)
-        distance, index = near.values[..., ::step], near.indices[..., ::step]
-        if radius is not None:
-            # In an empty ball keep the nearest point: not every query is a point.
-            index = torch.where(distance > radius**2, index[..., :1], index)
+        index = by_parts(partial(_nearest_points, points, min(k * step, size), step, radius), query, size)
         # Fewer than k points: start again from the nearest one.
         index = index[..., torch.arange(k, device=index.device) % min(k, size)]
         parts.append(block.rows.gather(1, index.flatten(1)).view(index.shape))
     return query_clouds.to_rows(parts)
+
+
+def _nearest_points(points: Tensor, k: int, step: int, radius: float | None, queries: Tensor) -> Tensor:
+    near = squared_distances(queries, points).topk(k, dim=-1, largest=False)
+    distance, index = near.values[..., ::step], near.indices[..., ::step]
+    # In an empty ball keep the nearest point: not every query is a point.
+    return index if radius is None else torch.where(distance > radius**2, index[..., :1], index)
 
 
 @torch.no_grad()

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from graphbench.nn import Pooling
-from graphbench_point_clouds.clouds import Clouds
+from graphbench_point_clouds.clouds import Clouds, by_parts
 
 #: Margin of the box of a cloud beyond its points, on each side.
 MARGIN = 1e-6
@@ -177,12 +177,15 @@ def nearest_cells(place: Tensor, side: Tensor, cloud_of: Tensor, sizes: Tensor, 
     number = torch.arange(len(place), device=place.device) - first
     padded = place.new_zeros(len(sizes), widest, place.shape[1])
     padded[cloud_of, number] = place
-    columns = padded.permute(2, 0, 1)
-    offsets = (columns[:, :, :, None] - columns[:, :, None, :]) * side.t()[:, :, None, None]
-    distance = offsets.square().sum(0)
     empty = torch.arange(widest, device=place.device) >= sizes[:, None]
-    # A stable sort, since `topk` guarantees no order among equal distances.
-    order = distance.masked_fill_(empty[:, None, :], torch.inf).argsort(dim=2, stable=True)
     ranks = torch.arange(k, device=place.device).clamp(max=widest - 1)
-    near = order[:, :, ranks][cloud_of, number] + first[:, None]
+
+    def order(part: Tensor) -> Tensor:
+        ends, others = part.permute(2, 0, 1), padded.permute(2, 0, 1)
+        offsets = (ends[:, :, :, None] - others[:, :, None, :]) * side.t()[:, :, None, None]
+        distance = offsets.square().sum(0)
+        # A stable sort, since `topk` guarantees no order among equal distances.
+        return distance.masked_fill_(empty[:, None, :], torch.inf).argsort(dim=2, stable=True)[:, :, ranks]
+
+    near = by_parts(order, padded, padded[0].numel())[cloud_of, number] + first[:, None]
     return replace_repeats(near, sizes[cloud_of])

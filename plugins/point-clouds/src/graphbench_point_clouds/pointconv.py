@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +17,7 @@ from torch import Tensor, nn
 from graphbench import BenchmarkSpec
 from graphbench.errors import BadInput, check_range
 from graphbench.nn import Pooling
-from graphbench_point_clouds.clouds import Clouds, farthest_points, nearest, squared_distances
+from graphbench_point_clouds.clouds import Clouds, by_parts, farthest_points, nearest, squared_distances
 from graphbench_point_clouds.model import LastMaps, PointCloudModel, PointMap, Points, point_maps
 
 #: Numbers m of a weight: the width of the last map of places.
@@ -38,10 +39,11 @@ def inverse_density(pos: Tensor, clouds: Clouds, bandwidth: float) -> Tensor:
         >>> inverse_density(torch.tensor([[0.0], [0.0], [9.0]]), Clouds.from_batch(batch), 0.1)
         tensor([1.5000, 1.5000, 3.0000])
     """
-    parts = [
-        (squared_distances(points, points) / (-2 * bandwidth**2)).exp().mean(-1, keepdim=True)
-        for points in clouds.to_blocks(pos)
-    ]
+
+    def density(points: Tensor, part: Tensor) -> Tensor:
+        return (squared_distances(part, points) / (-2 * bandwidth**2)).exp().mean(-1, keepdim=True)
+
+    parts = [by_parts(partial(density, points), points, points.shape[1]) for points in clouds.to_blocks(pos)]
     return 1 / clouds.to_rows(parts).squeeze(1)
 
 
