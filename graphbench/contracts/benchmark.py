@@ -220,7 +220,7 @@ class Benchmark(pl.LightningDataModule):
 
         `wanted` says, given the number of a part's first row, whether its graphs are needed. A reader that overrides
         this skips the other graphs: their parts have a `frame` of the same length, and neither graphs nor problems.
-        By default all graphs are built.
+        Parts have at most 1,024 rows. By default all graphs are built.
         """
         return self.read_input(source, column)
 
