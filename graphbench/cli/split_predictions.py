@@ -196,7 +196,7 @@ def _write(
     file = output
     if run is not None and staged is not None and output.resolve().is_relative_to(run.path.resolve()):
         file = staged.path / output.resolve().relative_to(run.path.resolve())
-    write_frames([frame], file, lambda written: log.info("%d predictions: %s", len(written), output))
+    write_frames([frame], file, lambda written: log.info("%s predictions: %s", f"{len(written):,}", output))
     if _is_recorded(run, output) and staged is not None:
         _record(run, staged, ensemble, checkpoint)
 

@@ -52,7 +52,8 @@ def explain_memory(error: BaseException) -> str | None:
     if any(_IN_WORKER.search(text) for text in texts):
         where, what = "A process that cuts batches has no memory left", f"set {_WORKERS}"
     else:
-        where, what = "There is no memory left", "set --data.batch_size lower, or --data.num_workers to 0"
+        lower = "set --data.batch_size lower (one large graph: train on parts, as with --data.sampler random)"
+        where, what = "There is no memory left", f"{lower}, or --data.num_workers to 0"
     return f"{where}{_limit()}. Free some memory, or {what}."
 
 

@@ -143,10 +143,13 @@ def summary_rows(
     split_rows: Mapping[str, int],
 ) -> list[Row]:
     """Return rows of (what, value, reason or option) from `split_facts`, `size_facts`, and sizes of the splits."""
-    sizes = (
-        f"{facts['mean_nodes']:,.1f} nodes (at most {facts['max_nodes']:,}), {facts['mean_edges']:,.1f} directed edges"
-    )
-    rows: list[Row] = [("graphs", f"{facts['num_graphs']:,}", f"{sizes} on average")]
+    sizes = f"{facts['max_nodes']:,} nodes, {facts['mean_edges']:,.0f} directed edges"
+    if facts["num_graphs"] > 1:
+        sizes = (
+            f"{facts['mean_nodes']:,.1f} nodes (at most {facts['max_nodes']:,}), "
+            f"{facts['mean_edges']:,.1f} directed edges on average"
+        )
+    rows: list[Row] = [("graphs", f"{facts['num_graphs']:,}", sizes)]
     if count := facts.get("one_way"):  # missing in stores of earlier versions
         why = f"none of the first {count:,} has a reverse one, so messages go one way; --data.to_undirected true"
         rows.append(("  edges", "listed once", why))

@@ -82,6 +82,30 @@ def test_true_tails_are_not_searched_for_among_all_nodes(monkeypatch):
     assert sum(looked_up) <= 1000  # one for each of the pairs
 
 
+def test_training_ranks_some_links_of_a_large_graph(monkeypatch):
+    """Ranks of all training links among all nodes take time with the square of a graph, in every step."""
+    monkeypatch.setattr(link_ranking, "_TRAINING_SCORES", 5000)
+    ring = torch.arange(300)
+    graph = {"num_nodes": 300, "edge_index": torch.stack((ring, ring.roll(1)))}
+    graph["contact_index"] = torch.stack((ring, ring.roll(2)), 1)
+    batch = GraphTable.from_graphs([graph], {"contact_index": Column("contact", index_of="node")}).batch([0])
+    task, node = build_task(SPEC, 4, HeadConfig(num_layers=1)), torch.randn(300, 4)
+    found, ranked = [], []
+    rank = link_ranking.tail_ranks
+    monkeypatch.setattr(
+        link_ranking, "tail_ranks", lambda node, pairs, *rest: [ranked.append(pairs), rank(node, pairs, *rest)][1]
+    )
+    for training in (True, False):
+        metrics = task.train(training).build_metrics()
+        task.update(metrics, node, batch)
+        found.append({name: float(metric.compute()) for name, metric in metrics.items()})
+    assert [len(pairs) for pairs in ranked] == [17, 600]
+    some = rank(node, both_directions(batch.contact_index), batch)
+    chosen = [(both_directions(batch.contact_index) == pair).all(1).nonzero().item() for pair in ranked[0]]
+    assert found[0]["filtered_MRR"] == pytest.approx(float((1 / some.filtered[chosen]).mean()), rel=1e-6)
+    assert found[1]["filtered_MRR"] == pytest.approx(float((1 / some.filtered).mean()), rel=1e-6)
+
+
 def test_equal_nodes_share_the_mean_rank_in_a_graph_of_any_size():
     """A product of matrices may round its last columns differently."""
     for size in (17, 203):
