@@ -13,6 +13,7 @@ import pandas as pd
 from graphbench.contracts import Encoded, Encoding, InputPart
 from graphbench.contracts.benchmark import Wanted
 from graphbench.data.encode import encode_in_memory, with_encoding
+from graphbench.data.progress import progress
 from graphbench.errors import BadInput, GraphbenchError, check_choice
 from graphbench.inference.answers import Answers, agreed, answer_table
 from graphbench.inference.calibration import Temperature, log_probabilities, pooled, predicted_values
@@ -335,12 +336,16 @@ class Ensemble:
         return self.temperature
 
     def _validation(self, option: str) -> Iterator[list[InputPart]]:
-        """Return the parts of the validation split, for an option that needs all members to share it."""
+        """Yield the parts of the validation split, for an option that needs all members to share it."""
         for member, name in zip(self.members, self.names, strict=True):
             if "val" not in getattr(member.data, "tables", {}):
                 raise BadInput(f"{option}: the data of {name} are not open; call setup() of its `data` first.")
         self.require_one_split("val", option)
-        return self.parts_of("val")
+        total = len(self.first.data.tables["val"])
+        with progress(f"{option}: predicting the validation split", total, "graphs") as advance:
+            for views in self.parts_of("val"):
+                yield views
+                advance(len(views[0].frame))
 
     def parts_of(self, split: str) -> Iterator[list[InputPart]]:
         """Return the graphs of a split of the members' open data; see `require_one_split`."""

@@ -21,6 +21,7 @@ from graphbench.benchmarks import CSL, ZINC, MolHIV, MolPCBA, QM9Contacts
 from graphbench.benchmarks.molecules import base as molecules
 from graphbench.benchmarks.molecules.chemistry.files import stream_molecules
 from graphbench.cli import main
+from graphbench.data import progress
 from graphbench.encodings import RWSE
 from graphbench.errors import BadInput
 from graphbench.inference import Ensemble, Predictor
@@ -188,8 +189,9 @@ def test_runs_answer_a_file_and_standard_input_together(place, tmp_path, monkeyp
         assert frame["problem"].isna().tolist() == [True, False, True]
 
 
-def test_intervals_have_the_width_of_the_validation_errors(place, tmp_path):
+def test_intervals_have_the_width_of_the_validation_errors(place, tmp_path, monkeypatch, capsys):
     """By hand: k = ceil(0.9 * (24 + 1)) = 23 of the 24 errors of the validation split, for one run and for two."""
+    monkeypatch.setattr(progress, "DELAY", -1.0)
     runs = [place("a", 0), place("b", 1)]
     files = []
     for number, run in enumerate(runs):
@@ -202,6 +204,7 @@ def test_intervals_have_the_width_of_the_validation_errors(place, tmp_path):
         assert len(errors) == 24
         output = tmp_path / "test.csv"
         assert main(["predict", "--run", *chosen, "--interval", "0.9", "--output", str(output)]) == 0
+        assert "--interval: predicting the validation split: 24 of 24 graphs so far" in capsys.readouterr().err
         frame = pd.read_csv(output)
         extra = ["spread_y"] if len(chosen) > 1 else []
         assert list(frame) == ["id", "smiles", "prediction_y", "target_y", *extra, "y_low", "y_high"]

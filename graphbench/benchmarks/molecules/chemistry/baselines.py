@@ -118,10 +118,12 @@ def _log_loss(probabilities: np.ndarray, target: np.ndarray) -> float:
 
 def _matrices(smiles: Sequence[Sequence[str]]) -> list[sparse.csr_matrix]:
     """Count the substructures of train in each split: float64 `[M, substructures]`."""
-    counts = [morgan_counts(part) for part in smiles]
+    counts = morgan_counts(smiles[0])
     # Any penalty would give substructures that never occur in training a weight of zero.
-    columns = np.unique(np.array([name for row in counts[0] for name in row], dtype=np.int64))
-    return [count_matrix(part, columns) for part in counts]
+    columns = np.unique(np.array([name for row in counts for name in row], dtype=np.int64))
+    matrices = [count_matrix(counts, columns)]
+    del counts  # dictionaries, ten times as large as the matrix
+    return [*matrices, *(count_matrix(morgan_counts(part), columns) for part in smiles[1:])]
 
 
 def count_matrix(counts: Sequence[dict[int, int]], columns: np.ndarray) -> sparse.csr_matrix:

@@ -1,11 +1,14 @@
 """Baselines against scikit-learn and RDKit called directly."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from rdkit import Chem
 from rdkit.Chem import rdFingerprintGenerator
 from sklearn.linear_model import Ridge
 
+from graphbench.benchmarks.molecules.chemistry import baselines
 from graphbench.benchmarks.molecules.chemistry.baselines import ALPHAS, morgan_counts, ridge_baseline
 
 RINGS = [f"C1{'C' * size}C1" for size in range(1, 6)]
@@ -65,3 +68,16 @@ def test_several_targets_are_fitted_where_they_are_known(targets):
     none, same = ridge_baseline([SMILES[:18], [], SMILES[24:]], [both[:18], both[:0]], alphas=(1.0,))
     assert none.shape == (0, 2), "there may be no validation split"
     assert same == pytest.approx(test)
+
+
+def test_counts_of_one_split_are_held_at_once():
+    def peak(*parts):
+        tracemalloc.start()
+        baselines._matrices(parts)
+        most = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return most
+
+    smiles = 10 * SMILES
+    peak(smiles, [], [])
+    assert peak(smiles, smiles, smiles) < 1.5 * peak(smiles, [], [])

@@ -6,6 +6,7 @@ from rdkit import Chem
 from rdkit.Chem import Descriptors, rdFingerprintGenerator
 
 from graphbench.benchmarks.molecules.chemistry.descriptors import DESCRIPTOR_SETS, compute_descriptors, descriptor_names
+from graphbench.data import progress
 
 SMILES = ["CCO", "c1ccccc1C(=O)O", "[Na+].[Cl-]", "C[C@H](N)C(=O)O"]
 
@@ -27,6 +28,16 @@ def test_counts_are_those_of_rdkit():
 def test_no_molecules_have_the_same_columns(kind):
     assert compute_descriptors(kind, []).shape == (0, len(descriptor_names(kind)))
     assert compute_descriptors(kind, ["C"] * 300, workers=1).shape == (300, len(descriptor_names(kind)))
+
+
+def test_a_part_of_an_input_prints_no_lines_of_its_own(monkeypatch, caplog):
+    monkeypatch.setattr(progress, "DELAY", -1.0)
+    caplog.set_level("INFO")
+    many = compute_descriptors("morgan", 80 * SMILES)
+    assert caplog.messages[0] == "Computing morgan descriptors: 1 of 2 chunks so far"
+    caplog.clear()
+    np.testing.assert_array_equal(compute_descriptors("morgan", 80 * SMILES, workers=1), many)
+    assert not caplog.messages
 
 
 def test_what_a_metal_leaves_undefined_is_nan_and_nothing_is_infinite():
