@@ -21,7 +21,8 @@ from graphbench.data.entry import Entry, EntryWriter
 from graphbench.data.store import Store
 
 logger = logging.getLogger(__name__)
-#: Maximum labels of the training split for a logistic regression; MolHIV has 33,000, MolPCBA 45 million.
+#: Maximum labels of the training split, times classes if more than two, for a logistic regression; MolHIV has 33,000,
+#: MolPCBA 45 million.
 _MAX_LABELS = 200_000
 #: Maximum training molecules of a ridge regression.
 _MAX_RIDGE_MOLECULES = 200_000
@@ -148,10 +149,12 @@ def _fit_regression(
         note = "" if step == 1 else f"fitted on {len(thinned):,} of {len(smiles[0]):,} training molecules"
         fit = partial(ridge_baseline, [thinned, *smiles[1:]], [targets[0][::step], targets[1]])
         return {"ridge on Morgan counts": _timed(fit, note)}
-    if targets[0].size > _MAX_LABELS:
+    classes = spec.num_classes if spec.num_classes is not None and spec.num_classes > 2 else 1
+    if targets[0].size * classes > _MAX_LABELS:
+        of = f" of {classes} classes" if classes > 1 else ""
         logger.warning(
-            "%s: no logistic regression for comparison, which would take long on %d labels.",
-            spec.name, targets[0].size,
+            "%s: no logistic regression for comparison, which would take long on %d labels%s.",
+            spec.name, targets[0].size, of,
         )  # fmt: skip
         return {}
     fit = partial(logistic_baseline, smiles, targets, spec.num_classes)

@@ -16,6 +16,7 @@ from graphbench.cli.checks import check_fit_options, check_set_once
 from graphbench.cli.command_line import CommandLine
 from graphbench.cli.parsers import CommandParser, folder_to_write
 from graphbench.data.files.foreign import load_yaml
+from graphbench.data.progress import track
 from graphbench.errors import BadInput, check_range
 from graphbench.experiments import Training
 from graphbench.experiments.control import control_rows
@@ -40,6 +41,8 @@ RESERVED = {
     "--seed_everything": "--seeds names the seeds",
     "--slurm": "--launcher submitit submits the jobs itself",
 }
+#: Number of variants that are checked without showing progress.
+_FEW = 10
 #: Options that may differ between runs of one variant.
 _REPLICATES = ("seed_everything", "data.fold", "data.split_seed", "expected")
 
@@ -216,7 +219,9 @@ def _check(plan: Sweep, trainings: Sequence[tuple[Variant, Training]], output: P
 
     missing = {variant.name for variant, training in trainings if train and not training.is_finished(output)}
     resolved: dict[str, dict[str, Any]] = {}
-    for variant in {variant.name: variant for variant, _ in trainings}.values():
+    variants = {variant.name: variant for variant, _ in trainings}.values()
+    # Each takes a third of a second; a mistake among few should be the only line.
+    for variant in track(variants, "Checking models", unit="models") if len(variants) > _FEW else variants:
         suffix, replicate = plan.replicates(variant.name)[0]
         words = plan.training(variant, plan.seeds[0], suffix, replicate).arguments(output)
         cli = build("sweep", words)

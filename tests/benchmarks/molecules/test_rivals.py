@@ -89,3 +89,12 @@ def test_many_targets_have_no_trees_and_the_log_says_so(tmp_path, caplog, monkey
     fits = 41 * (len(ALPHAS) + 1)
     assert f"Fitting ridge regressions: 1 of {fits} fits so far" in caplog.text
     assert f"Fitting ridge regressions: {fits} fits in" in caplog.text
+
+
+def test_classes_count_for_the_length_of_a_logistic_regression(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(rivals, "_MAX_LABELS", 59)
+    y = [part.astype(np.int64) % 3 for part in numbers()]
+    assert list(rivals.fit_rivals(Store(tmp_path), spec_of("graph-classification", 1, 3), PARTS, y)) == TREES
+    assert "take long on 20 labels of 3 classes" in caplog.text
+    monkeypatch.setattr(rivals, "_MAX_LABELS", 60)
+    assert len(rivals.fit_rivals(Store(tmp_path / "b"), spec_of("graph-classification", 1, 3), PARTS, y)) == 3

@@ -266,6 +266,16 @@ def test_a_mistake_is_one_line_before_anything_runs(name, configs, inside, tmp_p
     assert not (tmp_path / "out").exists()
 
 
+def test_the_check_of_many_models_shows_its_progress(configs, inside, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("graphbench.data.progress.DELAY", -1.0)
+    monkeypatch.setattr("graphbench.cli.commands.sweep._FEW", 1)
+    words = ["sweep", "--config", str(configs / "gcn.yaml"), "--vary", "trainer.max_epochs=1,2", "--no-train"]
+    assert main([*words, "--output", str(tmp_path / "out")]) == 1
+    said = capsys.readouterr().err
+    assert "Checking models: 1 of 2 models so far" in said
+    assert "Checking models: 2 models in" in said
+
+
 @pytest.mark.slow
 def test_a_job_trains_one_and_writes_no_report_and_the_last_writes_it_and_trains_nothing(configs, inside, tmp_path):
     output = tmp_path / "out"
