@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from torch_geometric.data import Batch, Data
@@ -24,6 +25,7 @@ from graphbench_linear_transformer import (
     Positions,
     SparseIncidence,
     eigenvector_loss,
+    encoder,
     sign_invariant_errors,
 )
 from graphbench_linear_transformer.encoder import (
@@ -158,11 +160,25 @@ def test_sparse_encoder_has_gradients_everywhere(batch):
 
 
 @pytest.mark.parametrize("num_steps", [1, 2, 5, 8])
-def test_sparse_walks_are_the_dense_ones(batch, num_steps, monkeypatch):
-    monkeypatch.setattr("graphbench_linear_transformer.encoder._WALK_ROWS", 7)
+@pytest.mark.parametrize("share", [0.0, 0.1, 1.0])  # of entries: dense from the second step, after some steps, never
+def test_sparse_walks_are_the_dense_ones(batch, num_steps, share, monkeypatch):
+    monkeypatch.setattr("graphbench_linear_transformer.encoder._WALK_COLUMNS", (1, 7))
+    monkeypatch.setattr("graphbench_linear_transformer.encoder._SPARSE_SHARE", share)
     incidence = SparseIncidence.from_batch(batch, torch.float64)
     expected = return_probabilities(incidence.similarity(), num_steps)
     torch.testing.assert_close(sparse_return_probabilities(incidence, num_steps), expected, atol=1e-14, rtol=1e-12)
+
+
+def test_walks_that_reach_all_nodes_are_not_kept_as_sparse_rows(monkeypatch):
+    edges, kinds, products = (
+        torch.randint(300, (2, 900), generator=torch.Generator().manual_seed(0)),
+        [],
+        encoder._products,
+    )
+    batch = GraphTable.from_graphs([{"num_nodes": 300, "edge_index": edges}]).batch([0])
+    monkeypatch.setattr(encoder, "_products", lambda *them: kinds.append(type(them[1])) or products(*them))
+    sparse_return_probabilities(SparseIncidence.from_batch(batch), 16)
+    assert kinds.count(np.ndarray) >= 12  # of 15
 
 
 @pytest.mark.parametrize("initial", ["walks", "random"])

@@ -238,6 +238,10 @@ def test_what_does_not_fit_says_so():
             LinearTransformer(MAPS, **options)
     with pytest.raises(BadInput, match="number of nodes"):
         LinearTransformer(dataclasses.replace(MAPS, max_nodes=None))
+    large = dataclasses.replace(MAPS, max_nodes=500)  # all pairs are 124,750 edges
+    with pytest.raises(BadInput, match=r"124,750 edges: 249 GB per layer\. Use form=efficient"):
+        LinearTransformer(large)
+    LinearTransformer(large, form="efficient", num_layers=1)
     with pytest.raises(BadInput, match="eigenvectors"):
         LinearTransformer(dataclasses.replace(VECTORS, num_targets=9))
     incidence = sample_incidence("FC", 1, 10, torch.Generator().manual_seed(0)).float()

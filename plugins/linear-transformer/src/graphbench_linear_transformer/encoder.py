@@ -23,8 +23,10 @@ from graphbench_linear_transformer.incidence import Incidence, SparseIncidence
 from graphbench_linear_transformer.normalise import inverse_root, unit_columns
 from graphbench_linear_transformer.transformers import MolecularTransformer
 
-#: Rows of powers of the walk matrix in one block.
-_WALK_ROWS = 1024
+#: Columns of powers of the walk matrix in one block, fewest and most, and numbers of a block.
+_WALK_COLUMNS, _WALK_NUMBERS = (64, 1024), 2**25
+#: Share of non-zero numbers above which a block is dense: walks in scale-free graphs reach all nodes after a few steps.
+_SPARSE_SHARE = 0.05
 #: Source of Φ_0, see `LinearTransformerPE`.
 Initial = Literal["walks", "slots", "random"]
 
@@ -220,7 +222,7 @@ def sparse_return_probabilities(incidence: SparseIncidence, num_steps: int) -> T
     """Compute `return_probabilities` of a whole batch by sparse products: `[..., n, num_steps]`, without gradients.
 
     S = D^(-1/2) A D^(-1/2) has the diagonals of the walk's powers, and `diag S^(a+b)` is the row sum of `S^a * S^b`.
-    Powers are computed in blocks of rows; a row has one entry for each node within `num_steps / 2` steps.
+    Powers are computed in blocks of columns; one has an entry for each node within `num_steps / 2` steps.
 
     Args:
         incidence: B of simple graphs with unit resistances.
@@ -235,16 +237,25 @@ def sparse_return_probabilities(incidence: SparseIncidence, num_steps: int) -> T
     root = diags_array(np.divide(1.0, np.sqrt(degree), where=degree > 0, out=np.zeros_like(degree)))
     walk = (root @ adjacency @ root).tocsr()
     returns = np.ones((total, num_steps))
-    for start in range(0, total, _WALK_ROWS):
-        rows, column = slice(start, start + _WALK_ROWS), 1
-        power = walk[rows]
+    width = int(np.clip(_WALK_NUMBERS // max(total, 1), *_WALK_COLUMNS))
+    for start in range(0, total, width):
+        block, column = slice(start, start + width), 1
+        power: csr_array | np.ndarray = walk[:, block]
         while column < num_steps:
-            returns[rows, column] = power.multiply(power).sum(1)
-            longer = power @ walk
+            returns[block, column] = _products(power, power)
+            longer = walk @ power
+            if not isinstance(longer, np.ndarray) and longer.nnz > _SPARSE_SHARE * math.prod(longer.shape):
+                longer = longer.toarray()
             if column + 1 < num_steps:
-                returns[rows, column + 1] = power.multiply(longer).sum(1)
+                returns[block, column + 1] = _products(power, longer)
             power, column = longer, column + 2
     return torch.from_numpy(returns).to(weight).view(*incidence.shape, num_steps)
+
+
+def _products(one: csr_array | np.ndarray, other: csr_array | np.ndarray) -> np.ndarray:
+    """Return the inner products of the columns of two blocks; the second is dense if the first is."""
+    both = one * other if isinstance(one, np.ndarray) else one.multiply(other)
+    return np.asarray(both.sum(0)).reshape(-1)
 
 
 def fixed_gaussians(number: Tensor, num_columns: int) -> Tensor:

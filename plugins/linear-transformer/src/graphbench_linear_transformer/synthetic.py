@@ -25,6 +25,9 @@ _SHARE = {"near_identity": 0.1, "identity": 0.0}
 #: Name of the edge column with resistances.
 _RESISTANCE = "resistance"
 _INITIAL_STD = 0.1  # of Φ_0, as for the weights
+#: Rows of Z up to which the general form is built; the weights of a layer with more take over 4 GB, and training four
+#: times as much.
+_MOST_ROWS = 2**14
 
 
 class LinearTransformer(Architecture):
@@ -57,7 +60,8 @@ class LinearTransformer(Architecture):
             "identity" cannot learn from demands: the answer would start at 0, which has no direction.
 
     Raises:
-        BadInput: an option is out of range or of the other form, or the benchmark has no `max_nodes`.
+        BadInput: an option is out of range or of the other form, the benchmark has no `max_nodes`, or graphs have too
+            many edges for the general form.
 
     Examples:
         >>> from graphbench.benchmarks import ElectricFlow
@@ -97,6 +101,13 @@ class LinearTransformer(Architecture):
         # One norm for all demands keeps their relative lengths; each eigenvector has length 1.
         feature_norm: FeatureNorm = "frobenius" if demands else "columns"
         self.num_edges = (num_edges or _max_edges(spec)) if form == "general" else 0
+        rows = self.num_edges + (self.width if frozen else 2 * self.width)
+        if form == "general" and rows > _MOST_ROWS:
+            raise BadInput(
+                f"The general form has a row of weights for each of {self.num_edges:,} edges: {16e-9 * rows**2:,.0f} "
+                "GB per layer. Use form=efficient, whose weights do not depend on the edges, or num_edges if graphs "
+                "have fewer."
+            )
         self.transformer: GeneralTransformer | EfficientTransformer
         if frozen:
             self.transformer = GeneralTransformer(
