@@ -161,7 +161,7 @@ class S4D(SequenceModel):
 
     Each document is convolved separately, in both directions; places enter only through the order.
 
-    Time and memory: `L (B N d^2 + B d N log N + m N d)`, `L (B N d + m d (64 + N / 64))`.
+    Time and memory: `L (B N d^2 + B d N log N + m N d)`, `L (B N d + m N d)`.
 
     Args:
         spec: the benchmark's description; nodes have one coordinate, their place.
