@@ -77,7 +77,7 @@ def progress(description: str, total: float | None = None, unit: str = "") -> It
             if Console(stderr=True).is_terminal:
                 task = _TERMINAL.add(description, total)
             else:
-                whole = "an unknown number" if total is None else f"{total:,.0f}"
+                whole = "an unknown number of" if total is None else f"{total:,.0f}"
                 logger.info("%s: %s of %s %s so far", description, f"{done:,.0f}", whole, unit)
         if task is not None:
             _TERMINAL.update(task, done)
