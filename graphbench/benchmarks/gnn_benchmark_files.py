@@ -5,6 +5,7 @@ The archive of a dataset has one file, `NAME.pt`, with train, validation and tes
 
 from __future__ import annotations
 
+import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -52,7 +53,7 @@ def read_splits(path: Path, convert: Convert, most_nodes: int = _BYTE_NODES) -> 
         CorruptData: the file is damaged or holds something else; also raised while the tables are read.
     """
     with foreign(path, FETCH_AGAIN):
-        splits = load_tensors(path)
+        splits = load_tensors(path, mmap=zipfile.is_zipfile(path))
     if not isinstance(splits, list | tuple) or len(splits) != len(SPLITS):
         raise CorruptData(f"{path}: expected train, validation and test graphs, got {type(splits).__name__}.")
     wrong = [type(graphs).__name__ for graphs in splits if not isinstance(graphs, list | tuple)]

@@ -3,6 +3,7 @@
 import io
 import os
 import zipfile
+from pathlib import Path
 from urllib.error import URLError
 
 import pytest
@@ -113,3 +114,18 @@ def test_truncated_files_are_told(tmp_path, keep):
     (tmp_path / "x.pt").write_bytes((tmp_path / "x.pt").read_bytes()[:keep])
     with pytest.raises(CorruptData, match=r"x\.pt cannot be read"):
         read_splits(tmp_path / "x.pt", dict)
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="maps are listed on Linux only")
+def test_graphs_are_mapped_and_not_all_in_memory(tmp_path):
+    """PATTERN's file has 1.4 GB, TSP's over 2 GB."""
+    path, maps = tmp_path / "PATTERN_v2.pt", []
+    graph = {"x": torch.ones(2, 1, dtype=torch.int64), "edge_index": torch.tensor([[0], [1]]), "y": torch.ones(2)}
+    torch.save([[graph], [graph], [graph]], path)
+
+    def convert(graphs):
+        maps.append(str(path) in Path("/proc/self/maps").read_text())
+        return {"x": (torch.cat([one["x"] for one in graphs]), "node"), "y": (graphs[0]["y"][:, None], "node")}
+
+    assert [len(table) for parts in read_splits(path, convert).values() for table in parts] == [1, 1, 1]
+    assert maps == [True] * 3
