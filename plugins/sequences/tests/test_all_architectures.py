@@ -46,7 +46,7 @@ class TestMEGA(Exact):
 class TestS4D(Exact):
     architecture = S4D
     options = STATES
-    most_launches = 281  # two products for all powers of a state, instead of one exponential
+    most_launches = 265
 
 
 class TestSequenceSequoia(Exact):

@@ -25,9 +25,9 @@ _SHARE = {"near_identity": 0.1, "identity": 0.0}
 #: Name of the edge column with resistances.
 _RESISTANCE = "resistance"
 _INITIAL_STD = 0.1  # of Φ_0, as for the weights
-#: Rows of Z up to which the general form is built; the weights of a layer with more take over 4 GB, and training four
+#: Rows of Z up to which the general form is built; the weights of a layer with more take over 17 GB, and training four
 #: times as much.
-_MOST_ROWS = 2**14
+_MOST_ROWS = 2**15
 
 
 class LinearTransformer(Architecture):

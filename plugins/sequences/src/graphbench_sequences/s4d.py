@@ -89,14 +89,19 @@ class DiagonalKernel(nn.Module):
         exponent = step.unsqueeze(-1) * states
         # Steps start at 0.001, for which exp(d a) - 1 would cancel.
         weight = readout * torch.expm1(exponent) / states
-        # exp((m i + j) d a) = exp(m i d a) exp(j d a): all powers of all states would be S / 2 times the kernels.
-        stops = ((_NEAR, 1), (length, _NEAR))
-        place = torch.cat([torch.arange(0, *stop, device=states.device, dtype=precision) for stop in stops])
-        powers = (exponent.unsqueeze(-1) * place).exp()
-        near, far = powers.split([_NEAR, len(place) - _NEAR], dim=-1)  # [C, S / 2, m], [C, S / 2, length / m]
+
+        def powers(*places: int) -> Tensor:
+            place = torch.arange(*places, device=states.device, dtype=precision)
+            return (exponent.unsqueeze(-1) * place).exp()  # [C, S / 2, places]
+
+        if length <= _NEAR:
+            kernels = torch.einsum("kcn,cnj->kcj", weight, powers(length))
+        else:
+            # exp((m i + j) d a) = exp(m i d a) exp(j d a): powers of all places would be S / 2 times the kernels.
+            far = weight.unsqueeze(-1) * powers(0, length, _NEAR)
+            kernels = torch.einsum("kcni,cnj->kcij", far, powers(_NEAR)).flatten(2)[..., :length]
         # One state of each conjugate pair is stored: the other adds the conjugate, so the sum is twice the real part.
-        kernels = 2 * torch.einsum("kcni,cnj->kcij", weight.unsqueeze(-1) * far, near).real
-        return kernels.flatten(2)[..., :length]
+        return 2 * kernels.real
 
 
 class S4DLayer(nn.Module):
