@@ -287,14 +287,14 @@ def curves_of(table: RunTable) -> Curves:
         return {}
     curves: Curves = {}
     for column in np.argsort(table.columns):
-        name, there = table.columns[column], logged[:, column]
-        if name in ("step", "epoch") or not there.any():
+        name, mask = table.columns[column], logged[:, column]
+        if name in ("step", "epoch") or not mask.any():
             continue
-        once = not np.isnan(epoch[there]).any() and len(np.unique(epoch[there])) == there.sum()
-        position = epoch[there] if once else (step[there] + 1) / np.nanmax(ratios)
+        once = not np.isnan(epoch[mask]).any() and len(np.unique(epoch[mask])) == mask.sum()
+        position = epoch[mask] if once else (step[mask] + 1) / np.nanmax(ratios)
         # Reversed, as `unique` takes the first: a continued run logs some steps twice, and the later value counts.
         places, last = np.unique(position[::-1], return_index=True)
-        curves[name] = pd.Series(numbers_of[there, column][::-1][last], index=places, name=name)
+        curves[name] = pd.Series(numbers_of[mask, column][::-1][last], index=places, name=name)
     return curves
 
 

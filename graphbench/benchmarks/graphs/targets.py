@@ -339,9 +339,9 @@ def bound_arrays(raw: RawGraphs, target: Target) -> dict[str, tuple[str, np.ndar
 def is_symmetric(raw: RawGraphs, values: np.ndarray) -> bool:
     """Return whether every edge has a reverse one with the same target `[E, width]`; False without edges."""
     rest = np.nan_to_num(values.astype(np.float64), nan=np.inf)  # NaN equals nothing, not even its own reverse
-    there, back = raw.numbered(raw.edges), raw.numbered(raw.edges[:, ::-1])
-    one, other = (np.lexsort((*rest.T, keys)) for keys in (there, back))
-    return len(values) > 0 and np.array_equal(there[one], back[other]) and np.array_equal(rest[one], rest[other])
+    forward, reverse = raw.numbered(raw.edges), raw.numbered(raw.edges[:, ::-1])
+    one, other = (np.lexsort((*rest.T, keys)) for keys in (forward, reverse))
+    return len(values) > 0 and np.array_equal(forward[one], reverse[other]) and np.array_equal(rest[one], rest[other])
 
 
 def weight_array(raw: RawGraphs, target: Target, name: str) -> tuple[str, np.ndarray]:

