@@ -84,7 +84,7 @@ class Counts:
     def __str__(self) -> str:
         problems, remarks = self.columns
         return (
-            f"{self.rows} rows, {self.without} without prediction (column {problems}), {self.outside} unlike the "
+            f"{self.rows:,} rows, {self.without:,} without prediction (column {problems}), {self.outside:,} unlike the "
             f"training graphs (column {remarks})"
         )
 
