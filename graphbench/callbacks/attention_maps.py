@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 #: Number of layers and heads that are shown by default; more make a figure unreadable.
 _MOST = 4
 #: Nodes of the largest graph whose matrices are drawn.
-_LARGEST = 4096
+_LARGEST = 8192
 
 
 class AttentionMaps(pl.Callback):
