@@ -70,10 +70,11 @@ def _graph(batch: GraphBatch) -> bytes:
     places = batch.pos if "pos" in batch else None
     if not batch.edge_index.shape[1]:
         assert places is not None
-        drawing = PlainDrawing(places[:, [0, 2]].double().numpy(), torch.zeros(2, 0, dtype=torch.int64))
+        drawing = PlainDrawing.of(batch.edge_index, batch.num_nodes, places[:, [0, 2]])
     else:
         whole = PlainDrawing.of(batch.edge_index, batch.num_nodes, places)
-        drawing = PlainDrawing(whole.positions, whole.pairs[:, :: 1 + whole.pairs.shape[1] // _MAX_LINES])
+        some = whole.pairs[:, :: 1 + whole.pairs.shape[1] // _MAX_LINES]
+        drawing = PlainDrawing(batch.num_nodes, some, whole.positions)
     figure, axes = _panel()
     faint = [(0.7, 0.7, 0.7)] * drawing.pairs.shape[1]
     drawing.paint(axes, _painted(_values(batch, places)), faint)

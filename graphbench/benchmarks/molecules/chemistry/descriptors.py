@@ -41,7 +41,7 @@ def descriptor_names(kind: DescriptorSet) -> tuple[str, ...]:
     return tuple(_functions()) if kind == "rdkit2d" else tuple(f"morgan_{bit}" for bit in range(MORGAN_BITS))
 
 
-def compute_descriptors(kind: DescriptorSet, smiles: Sequence[str], workers: Literal[1] | None = None) -> np.ndarray:
+def compute_descriptors(kind: DescriptorSet, smiles: Sequence[str], workers: int | None = None) -> np.ndarray:
     """Compute descriptors of readable molecules, float32 `[M, D]`.
 
     Args:
@@ -49,7 +49,7 @@ def compute_descriptors(kind: DescriptorSet, smiles: Sequence[str], workers: Lit
             some metals); `morgan`: counts of circular substructures up to radius 2, hashed to 2,048 columns (Rogers and
             Hahn, 2010).
         smiles: SMILES of each molecule.
-        workers: number of processes: 1, which shows no progress, or by default one per core.
+        workers: number of processes, by default one per core; a single one shows no progress.
 
     Examples:
         >>> columns = descriptor_names("rdkit2d")
@@ -59,16 +59,15 @@ def compute_descriptors(kind: DescriptorSet, smiles: Sequence[str], workers: Lit
     return np.concatenate(list(descriptor_parts(kind, smiles, workers)))
 
 
-def descriptor_parts(
-    kind: DescriptorSet, smiles: Sequence[str], workers: Literal[1] | None = None
-) -> Iterator[np.ndarray]:
+def descriptor_parts(kind: DescriptorSet, smiles: Sequence[str], workers: int | None = None) -> Iterator[np.ndarray]:
     """Yield the rows of `compute_descriptors` in parts, the first of which is empty."""
     yield np.zeros((0, len(descriptor_names(kind))), np.float32)
     chunks = [smiles[start : start + _CHUNK] for start in range(0, len(smiles), _CHUNK)]
     if workers == 1:  # for a part of an input, which shows its own progress
         yield from map(partial(_compute, kind), chunks)
         return
-    yield from map_in_processes(partial(_compute, kind), chunks, len(chunks), f"Computing {kind} descriptors")
+    description = f"Computing {kind} descriptors"
+    yield from map_in_processes(partial(_compute, kind), chunks, len(chunks), description, workers=workers)
 
 
 def _compute(kind: DescriptorSet, smiles: Sequence[str]) -> np.ndarray:

@@ -84,7 +84,7 @@ def test_options_that_do_not_fit(tmp_path):
 def test_memory_is_stated_before_anything_is_read(tmp_path):
     data = Graphs(large_graph(), store=str(tmp_path), memory_limit=1e-5)
     data.require([graphbench.registry.load("encodings", "EffectiveResistance")()])
-    message = r"EffectiveResistance\(.*\) of a graph of 90 nodes takes up to 6e-05 GiB, more than 1e-05 GiB, the option"
+    message = r"EffectiveResistance\(.*\) of a graph of 90 nodes takes up to 0.00036 GiB, more than 1e-05 GiB"
     with pytest.raises(BadInput, match=message):
         data.prepare_data()
     assert not list(tmp_path.rglob("edge_index*")), "nothing was written"
