@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 #: Number of layers and heads that are shown by default; more make a figure unreadable.
 _MOST = 4
 #: Nodes of the largest graph whose matrices are drawn.
-_LARGEST = 8192
+_LARGEST = 4096
 
 
 class AttentionMaps(pl.Callback):
@@ -51,6 +51,7 @@ class AttentionMaps(pl.Callback):
     tracker (TensorBoard, W&B, MLflow): matrices with the entropy, share of zeros and row sum of every head, and
     drawings whose nodes and edges are coloured by the attention they get. RDKit depicts molecules from the benchmark's
     SMILES; other graphs are laid out by their coordinates or by graph distances. A test or prediction draws its model.
+    Graphs above 1,000 nodes without coordinates have only matrices; above 4,096 they are left out with a warning.
 
     Only the first process computes and draws; the others do not wait for it. It runs in evaluation mode without
     gradients, and restores random states.
@@ -66,8 +67,8 @@ class AttentionMaps(pl.Callback):
         seed: chooses the graphs.
 
     Raises:
-        BadInput: a number is out of range; or, when the training starts, the split lacks these rows or the model
-            these layers or heads.
+        BadInput: a number is out of range; or, when the training starts, the split lacks these rows, one of these
+            graphs has more than 4,096 nodes, or the model lacks these layers or heads.
     """
 
     def __init__(
@@ -94,10 +95,12 @@ class AttentionMaps(pl.Callback):
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Refuse what cannot be drawn, before hours of training."""
-        graphs = self._graphs(trainer)
+        graphs, rows = self._graphs(trainer)
+        if self.graphs is not None and len(rows) < len(self.graphs):
+            raise BadInput(f"graphs of AttentionMaps must have at most {_LARGEST:,} nodes each, got {self.graphs}.")
         # Only named layers and heads can be absent, which a pass on one graph shows.
-        if self.layers is not None or self.heads is not None:
-            self._maps(trainer, pl_module, graphs.batch([0]))
+        if rows and (self.layers is not None or self.heads is not None):
+            self._maps(trainer, pl_module, graphs.batch(rows[:1]))
         self._finished, self._drawn = trainer.current_epoch, -1
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -131,36 +134,38 @@ class AttentionMaps(pl.Callback):
             raise BadInput(f"graphs must be rows of the {self.split} split, 0 .. {count - 1}, got {list(self.graphs)}.")
         return list(self.graphs)
 
-    def _graphs(self, trainer: pl.Trainer) -> ProbeGraphs:
-        """Return the chosen graphs; refuse those whose matrices no memory holds and no eye sees."""
-        graphs = probe_graphs(trainer, self.split, torch.tensor(self._rows(trainer)))
-        if (largest := int(graphs.table.num_nodes.max())) > _LARGEST:
-            raise BadInput(
-                f"AttentionMaps draws graphs of at most {_LARGEST:,} nodes, but one of the {self.split} split has "
-                f"{largest:,}. Choose smaller ones by `graphs`, or leave the callback out."
-            )
-        return graphs
+    def _graphs(self, trainer: pl.Trainer) -> tuple[ProbeGraphs, list[int]]:
+        """Return the chosen graphs, and which of them are small enough to be drawn."""
+        graphs = probe_graphs(trainer, self.split, torch.tensor(self._rows(trainer), dtype=torch.int64))
+        rows = (graphs.table.num_nodes <= _LARGEST).nonzero()[:, 0].tolist()
+        if left_out := len(graphs.table) - len(rows):
+            log.warning(
+                "AttentionMaps leaves out %d of %d graphs of the %s split, which have more than %s nodes.",
+                left_out, len(graphs.table), self.split, f"{_LARGEST:,}",
+            )  # fmt: skip
+        return graphs, rows
 
     def _draw(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         """Compute and write the figures of the graphs, only in the first process."""
         self._drawn = self._finished
         if getattr(trainer, "fast_dev_run", False):
             return
+        graphs, rows = self._graphs(trainer)
+        if not rows:  # on every process, since the first waits for the others in what follows
+            return
         if not trainer.is_global_zero:
             with whole_parameters(trainer):  # which the first process needs
                 return
-        graphs = self._graphs(trainer)
         name = module.spec.name if isinstance(module, BenchmarkModule) else type(module).__name__
-        rows = range(len(graphs.table))
         for row, maps in zip(rows, self._maps(trainer, module, graphs.batch(rows)), strict=False):
             drawing = self._drawing(trainer, graphs.table, row)
             number = row if graphs.table.graph_ids is None else int(graphs.table.graph_ids[row])
             title = f"{name}, {self.split} graph {number}, after epoch {self._finished}"
-            for kind, figure in (
-                ("matrices", matrix_figure(maps, drawing.labels, title)),
-                ("drawing", drawing_figure(maps, drawing, title)),
-            ):
-                self._keep(trainer, figure, f"{self.split}-{number}", kind)
+            self._keep(trainer, matrix_figure(maps, drawing.labels, title), f"{self.split}-{number}", "matrices")
+            if isinstance(drawing, PlainDrawing) and drawing.takes_long:
+                log.info("Graph %d is shown by its matrices alone: it has too many nodes for a layout.", number)
+            else:
+                self._keep(trainer, drawing_figure(maps, drawing, title), f"{self.split}-{number}", "drawing")
 
     def _maps(self, trainer: pl.Trainer, module: pl.LightningModule, batch: Data) -> list[list[AttentionMap]]:
         """Return the maps of every graph; an empty list for a model without attention matrices."""

@@ -17,6 +17,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from graphbench import diagnostics as D
 from graphbench.callbacks import attention_maps
 from graphbench.callbacks.attention_maps import AttentionMaps
+from graphbench.diagnostics.figures import graphs as figures
 from graphbench.diagnostics.figures.attention import drawing_figure, matrix_figure
 from graphbench.diagnostics.figures.graphs import PlainDrawing
 from graphbench.errors import BadInput
@@ -111,8 +112,27 @@ def test_rows_that_the_split_lacks_are_refused_before_training(fit: Fit) -> None
 
 def test_graphs_too_large_to_draw_are_refused_before_training(fit: Fit, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attention_maps, "_LARGEST", 2)
-    with pytest.raises(BadInput, match=r"graphs of at most 2 nodes, but one of the val split has \d"):
-        fit(AttentionMaps())
+    with pytest.raises(BadInput, match=r"at most 2 nodes each, got \[0\]"):
+        fit(AttentionMaps(graphs=[0]))
+
+
+def test_graphs_too_large_to_draw_are_left_out_if_nobody_named_them(
+    fit: Fit, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The callback is part of a configuration that is also used with large graphs."""
+    monkeypatch.setattr(attention_maps, "_LARGEST", 2)
+    fit(AttentionMaps(num_graphs=3))
+    assert not list(tmp_path.rglob("*_matrices.png"))
+    assert "leaves out 3 of 3 graphs of the val split" in caplog.text
+
+
+def test_graphs_too_large_for_a_layout_are_shown_by_their_matrices(
+    fit: Fit, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(figures, "MOST_LAID_OUT", 2)
+    fit(AttentionMaps(num_graphs=1))
+    assert len(list(tmp_path.rglob("*_matrices.png"))) == 1
+    assert not list(tmp_path.rglob("*_drawing.png"))
 
 
 @pytest.mark.parametrize(("option", "numbers"), [("layers", [0, 2]), ("heads", [2])])

@@ -30,6 +30,8 @@ Colour = tuple[float, float, float]
 
 #: Pixels across a molecule's drawing.
 _WIDTH = 360
+#: Nodes of the largest graph whose layout takes only some seconds.
+MOST_LAID_OUT = 1000
 #: Flattest and tallest drawings, height over width.
 _ASPECTS = (0.35, 1.2)
 
@@ -121,6 +123,11 @@ class PlainDrawing:
         return distance_layout(self.pairs, self.num_nodes) if self.coordinates is None else self.coordinates
 
     @property
+    def takes_long(self) -> bool:
+        """Whether the layout takes longer than some seconds: there are many nodes, and no coordinates."""
+        return self.coordinates is None and self.num_nodes > MOST_LAID_OUT
+
+    @property
     def labels(self) -> list[str]:
         """Numbers of the nodes."""
         return [str(number) for number in range(self.num_nodes)]
@@ -175,17 +182,17 @@ def distance_layout(pairs: Tensor, num_nodes: int, steps: int = 100) -> np.ndarr
     angle = 2.4 * np.arange(num_nodes)
     spiral = np.stack((np.cos(angle), np.sin(angle)), 1)  # different for every node, which separates twins
     starts = [(second, shift) for second in (2, min(3, num_nodes)) for shift in (0.1, 0.5, 1.5)]
-    layouts = [_majorise(scaled[:, [-1, -second]] + shift * spiral, distance, steps) for second, shift in starts]
-    return min(layouts, key=lambda result: result[0])[1]
-
-
-def _majorise(positions: np.ndarray, distance: np.ndarray, steps: int) -> tuple[float, np.ndarray]:
-    """Return stress and positions after some steps of majorisation from a start `[n, 2]`."""
-    one = np.eye(len(positions))
+    one = np.eye(num_nodes)
     weight = (1.0 - one) / (distance + one) ** 2
-    inverse = np.linalg.pinv(np.diag(weight.sum(1)) - weight)
-    for _ in range(steps):
-        # Each step minimises a quadratic that touches the stress from above, so the stress never increases.
-        pull = weight * distance / (cdist(positions, positions) + one).clip(min=1e-9)
-        positions = inverse @ (np.diag(pull.sum(1)) - pull) @ positions
-    return float((weight * (cdist(positions, positions) - distance) ** 2).sum()), positions
+    inverse = np.linalg.pinv(np.diag(weight.sum(1)) - weight, hermitian=True)
+
+    def majorise(positions: np.ndarray) -> tuple[float, np.ndarray]:
+        """Return stress and positions after some steps from a start `[n, 2]`."""
+        for _ in range(steps):
+            # Each step minimises a quadratic that touches the stress from above, so the stress never increases.
+            pull = weight * distance / (cdist(positions, positions) + one).clip(min=1e-9)
+            positions = inverse @ (pull.sum(1)[:, None] * positions - pull @ positions)  # in this order O(n^2)
+        return float((weight * (cdist(positions, positions) - distance) ** 2).sum()), positions
+
+    layouts = [majorise(scaled[:, [-1, -second]] + shift * spiral) for second, shift in starts]
+    return min(layouts, key=lambda result: result[0])[1]

@@ -16,7 +16,7 @@ from torch_geometric.utils import subgraph
 from graphbench.contracts import GraphBatch, GraphTable, InputPart
 from graphbench.data.encode import encoded_here
 from graphbench.diagnostics.figures.attributions import attribution_figure
-from graphbench.diagnostics.figures.graphs import GraphDrawing, MoleculeDrawing, PlainDrawing
+from graphbench.diagnostics.figures.graphs import MOST_LAID_OUT, GraphDrawing, MoleculeDrawing, PlainDrawing
 from graphbench.errors import BadInput, UnknownName
 from graphbench.inference import Predictor, TrainingFacts
 from graphbench.inference.attributions.attribution import Attribution, Method, attribute
@@ -26,8 +26,6 @@ log = logging.getLogger(__name__)
 
 #: Share of a prediction's difference that the attributions may miss before a warning.
 _GAP = 0.05
-#: Nodes of the largest graph that is laid out as a whole.
-_DRAWN = 500
 #: Names of the methods in drawings.
 _WORDS: dict[Method, str] = {
     "integrated_gradients": "integrated gradients", "masking": "masking", "myerson": "Myerson values",
@@ -201,12 +199,11 @@ def figure_of(
     what = f"row {row.number}" + ("" if wanted.node is None else f", node {wanted.node}")
     title = f"{what}: {target} {attribution.prediction:.4g}{f' {unit}' if unit else ''}"
     title += f", with average features {attribution.at_reference:.4g}"
-    if isinstance(drawing, PlainDrawing) and drawing.coordinates is None and drawing.num_nodes > _DRAWN:
-        # The layout takes time with the cube of the nodes.
-        shown = values.abs().topk(_DRAWN).indices.sort().values
+    if isinstance(drawing, PlainDrawing) and drawing.takes_long:
+        shown = values.abs().topk(MOST_LAID_OUT).indices.sort().values
         within, _ = subgraph(shown, pairs, relabel_nodes=True, num_nodes=drawing.num_nodes)
-        drawing = PlainDrawing.of(within, _DRAWN)
-        title += f"; {_DRAWN} of {len(values):,} nodes, those with the largest attributions"
+        drawing = PlainDrawing.of(within, MOST_LAID_OUT)
+        title += f"; {MOST_LAID_OUT} of {len(values):,} nodes, those with the largest attributions"
         values, pairs = values[shown], shown[drawing.pairs]
     lines = None if edges is None else line_scores(row.table, pairs, edges)
     return attribution_figure(drawing, values, lines, title, unit, _WORDS[wanted.method])

@@ -12,6 +12,7 @@ from torch import nn
 
 from graphbench import registry
 from graphbench.contracts import Architecture, GraphTable, Representation
+from graphbench.diagnostics.figures import graphs
 from graphbench.diagnostics.figures.graphs import PlainDrawing
 from graphbench.errors import BadInput
 from graphbench.inference.attributions import attribute, question, rows
@@ -211,7 +212,8 @@ def test_a_larger_graph_passes_in_fewer_copies_with_as_many_masks(method, monkey
 
 
 def test_a_large_graph_is_drawn_by_its_most_important_nodes(monkeypatch):
-    monkeypatch.setattr(rows, "_DRAWN", 4)
+    for module in (graphs, rows):
+        monkeypatch.setattr(module, "MOST_LAID_OUT", 4)
     ring = torch.arange(9)
     table = GraphTable.from_graphs([{"num_nodes": 9, "edge_index": torch.stack((ring, ring.roll(1)))}])
     values = torch.tensor([0.0, 0.0, 3.0, -4.0, 1.0, 0.0, 0.5, 0.0, 0.0])
