@@ -95,6 +95,11 @@ def console(width: int = 120) -> Console:
     return _Console(width=None if sys.stdout.isatty() else width, highlight=False, markup=False, emoji=False)
 
 
+def show_line(text: object) -> None:
+    """Print a line of a command's result; names and texts in it may come from a file that somebody sent."""
+    print(visible(str(text)), flush=True)
+
+
 def show_table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]], corner: str | None = None) -> None:
     """Print a table; the first column is text, the others are numbers. Wide cells are folded, never cut.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import logging
 import subprocess
@@ -14,6 +15,7 @@ import yaml
 from command_line import SMALL_MODEL
 from torch import nn
 
+import graphbench.cli
 from graphbench.cli import main
 from graphbench.cli.console import (
     count_parameters,
@@ -21,11 +23,30 @@ from graphbench.cli.console import (
     peak_memory_mb,
     scores_of,
     set_up_logging,
+    show_line,
     show_table,
 )
 from graphbench.experiments.status import write_plan
+from graphbench.registry.expected import Expected, Obtained, compare
 
 CPU = torch.device("cpu")
+COMMANDS = Path(graphbench.cli.__file__).parent / "commands"
+
+
+def test_lines_escape_what_would_control_the_terminal(capsys):
+    recipe = Expected("test/MAE", 0.07, 0.004, "GPS\x1b[2J", epochs=20)  # as in a folder that somebody sent
+    show_line(compare(recipe, Obtained({"test/MAE": 0.072}, epochs=20)))
+    shown = capsys.readouterr().out
+    assert r"GPS\x1b[2J" in shown
+    assert "\x1b" not in shown
+
+
+@pytest.mark.parametrize("path", sorted(COMMANDS.glob("*.py")), ids=lambda path: path.stem)
+def test_commands_print_only_what_is_escaped(path):
+    """JSON escapes control characters; completions are words for a shell."""
+    calls = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
+    printed = [ast.unparse(call) for call in calls if isinstance(call.func, ast.Name) and call.func.id == "print"]
+    assert path.stem == "completion" or all(text.startswith("print(json.dumps(") for text in printed), printed
 
 
 def test_shared_parameters_count_once_and_frozen_ones_never():

@@ -14,7 +14,7 @@ from typing import Any
 import graphbench
 from graphbench import registry
 from graphbench.cli.command_line import as_word
-from graphbench.cli.console import console, plain_table
+from graphbench.cli.console import console, plain_table, show_line
 from graphbench.cli.parsers import CommandParser, file_to_write
 from graphbench.contracts.spec import BenchmarkSpec
 from graphbench.data.files.writing import write_text
@@ -69,7 +69,7 @@ def list_installed(arguments: Sequence[str]) -> int:
     else:
         _show(groups)
         for line in _problems(clashes, unreadable, broken):
-            print(line)
+            show_line(line)
     return 1 if options.check and (broken or clashes or unreadable) else 0
 
 
@@ -192,9 +192,11 @@ def _list_configs(as_json: bool, check: bool) -> int:
         _show_configs(listed)
         for name, same in clashing.items():
             owners = " and ".join(one.distribution for one in same)
-            print(f"Clash: {name} is shipped by {owners}; name the file instead.")
+            show_line(f"Clash: {name} is shipped by {owners}; name the file instead.")
         for line in lost:
-            print(f"Missing: the configurations {line} are not where that distribution says they are; reinstall it.")
+            show_line(
+                f"Missing: the configurations {line} are not where that distribution says they are; reinstall it."
+            )
     return 1 if check and (clashing or lost) else 0
 
 
@@ -276,7 +278,7 @@ def show_config(arguments: Sequence[str]) -> int:
     if file_to_write("--copy", target).exists():
         raise BadInput(f"--copy {target}: this file exists already, and nothing is overwritten. Name another.")
     write_text(target, text)
-    print(f"Wrote {target}. Next: graphbench fit --config {as_word(target)}")
+    show_line(f"Wrote {target}. Next: graphbench fit --config {as_word(target)}")
     return 0
 
 
@@ -328,5 +330,5 @@ def show_version(arguments: Sequence[str]) -> int:
     """Print the report, without importing torch."""
     CommandParser("version", description="Show the versions of graphbench and its dependencies.").parse_args(arguments)
     for line in version_lines():
-        print(line)
+        show_line(line)
     return 0

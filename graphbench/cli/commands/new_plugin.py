@@ -15,6 +15,7 @@ from string import Template
 
 import graphbench
 from graphbench import registry
+from graphbench.cli.console import show_line
 from graphbench.cli.parsers import CommandParser, folder_to_write
 from graphbench.errors import BadInput
 
@@ -129,9 +130,9 @@ def run(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     folder = write_plugin(options.name, Path(options.directory))
     names = Names.parse(options.name)
-    print(f"Wrote {folder}. Next:")
-    print(f"  pip install -e {folder}")
-    print(f"  graphbench fit --config {names.name}/nci --run runs/{names.name}")
-    print(f"  graphbench test --run runs/{names.name}")
-    print(f"The model is in {folder / 'src' / names.package / 'net.py'}.")
+    show_line(f"Wrote {folder}. Next:")
+    show_line(f"  pip install -e {folder}")
+    show_line(f"  graphbench fit --config {names.name}/nci --run runs/{names.name}")
+    show_line(f"  graphbench test --run runs/{names.name}")
+    show_line(f"The model is in {folder / 'src' / names.package / 'net.py'}.")
     return 0

@@ -19,7 +19,7 @@ from pytorch_lightning.plugins.precision import MixedPrecision
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from graphbench.cli.console import count_parameters, highest_memory_mb, show_table
+from graphbench.cli.console import count_parameters, highest_memory_mb, show_line, show_table
 from graphbench.cli.lightning import GraphbenchCLI
 from graphbench.cli.options import Request, own_parser, parse_request
 from graphbench.cli.parsers import file_to_write, whole_number
@@ -276,13 +276,13 @@ def estimate(request: Request, card: int) -> int:
     table = [[part, f"{size / 1e6:,.1f}", f"{size / card:.1%}"] for part, size in memory.parts.items()]
     total = ["total at the peak", f"{memory.total / 1e6:,.1f}", f"{memory.total / card:.1%}"]
     show_table(title, ["part", "MB", "share of the card"], [*table, total])
-    print(f"The forward pass leaves {memory.saved / 1e6:,.1f} MB of activations for the backward pass.")
+    show_line(f"The forward pass leaves {memory.saved / 1e6:,.1f} MB of activations for the backward pass.")
     if rows is None:
-        print("Batches are not rows of a table, so no largest batch size is computed.")
+        show_line("Batches are not rows of a table, so no largest batch size is computed.")
         return 0
     # A second size, so that memory independent of the batch cancels.
     twice = count_memory(cli, _training_batch(cli, torch.device("cpu"), _load(loader, [*rows, *rows])))
-    print(_largest(card, len(rows), memory.total, twice.total))
+    show_line(_largest(card, len(rows), memory.total, twice.total))
     return 0
 
 

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from graphbench.cli.console import show_line
 from graphbench.cli.parsers import CommandParser, folder_to_write
-from graphbench.errors import BadInput, visible
+from graphbench.errors import BadInput
 from graphbench.experiments.status import UnitStatus, read_status, summarize
 from graphbench.runs import RunFolder
 
@@ -74,7 +75,7 @@ def status(arguments: Sequence[str]) -> int:
         print(json.dumps([asdict(unit) for unit in units], indent=2))
         return 0
     for line in _lines(units):
-        print(visible(line))
+        show_line(line)
     return 0
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from graphbench.cli.command_line import CommandLine
-from graphbench.cli.console import count_parameters, scores_of, show_table
+from graphbench.cli.console import count_parameters, scores_of, show_line, show_table
 from graphbench.cli.lightning import GraphbenchCLI
 from graphbench.cli.options import Request, own_parser, parse_request
 from graphbench.cli.released import OFFICIAL, check_weights, load_released
@@ -33,7 +33,7 @@ from graphbench.cli.trainer_checks import is_whole, refuse_loggers, require_whol
 from graphbench.data.files.foreign import load_json
 from graphbench.data.files.writing import write_text
 from graphbench.data.package_files import file_sha256
-from graphbench.errors import BadInput, GraphbenchError, check_choice, visible
+from graphbench.errors import BadInput, GraphbenchError, check_choice
 from graphbench.inference.external import ExternalResult, ExternalScores
 from graphbench.inference.output import counted, write_frames
 from graphbench.inference.predictor import Predictor
@@ -255,12 +255,12 @@ def _show(
     arrow = "higher" if spec.higher_is_better else "lower"
     show_table(f"{spec.name}{unit}, {arrow} {spec.metric} is better", header, rows, corner="score")
     if units := cli.model.task.metric_units():
-        print(visible(units))
+        show_line(units)
     for baseline, values in baselines.items():
         if values.get("note"):
-            print(visible(f"{baseline}: {values['note']}."))
+            show_line(f"{baseline}: {values['note']}.")
     if comparison is not None:
-        print(comparison)
+        show_line(comparison)
 
 
 def _row(scores: Mapping[str, Any], splits: Iterable[str], names: Sequence[str]) -> list[str]:
@@ -379,7 +379,7 @@ def _show_external(predictor: Predictor, source: str, result: ExternalResult) ->
     arrow = "higher" if spec.higher_is_better else "lower"
     show_table(f"{Path(source).name}, {arrow} {spec.metric} is better", ["model", *names], rows, corner="score")
     if units := predictor.module.task.metric_units():
-        print(visible(units))
+        show_line(units)
     log.info("%s", _count_rows(asdict(result), predictor.level))
     for name, why in result.undefined.items():
         log.warning("%s is undefined: %s.", name, why)

@@ -13,10 +13,11 @@ from typing import Any
 import pytorch_lightning as pl
 
 from graphbench import registry
+from graphbench.cli.console import show_line
 from graphbench.cli.lightning import resolve
 from graphbench.cli.parsers import CommandParser
 from graphbench.data.files.foreign import load_yaml
-from graphbench.errors import BadInput, CorruptData, visible
+from graphbench.errors import BadInput, CorruptData
 from graphbench.experiments import Training
 from graphbench.experiments.budget import (
     EXPERIMENT,
@@ -92,7 +93,7 @@ def _show(checks: Any) -> bool:
     """Print checks as they finish; return whether all hold."""
     holds = True
     for one in checks:
-        print(visible(f"{'holds' if one.holds else 'FAILS':6} {one.name}: {one.text}"), flush=True)
+        show_line(f"{'holds' if one.holds else 'FAILS':6} {one.name}: {one.text}")
         holds = holds and one.holds
     return holds
 
