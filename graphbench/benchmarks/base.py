@@ -24,6 +24,7 @@ from graphbench.contracts import (
     GraphTable,
     InputPart,
 )
+from graphbench.contracts.benchmark import PART_ROWS
 from graphbench.contracts.devices import NO_FLOAT64, is_apple
 from graphbench.contracts.spec import Split
 from graphbench.data.checks import check_table
@@ -157,11 +158,11 @@ class GraphBenchmark(Benchmark):
         name, answer = constant_answer(self.tables["train"], self.spec)
         return {name: np.tile(answer, (count, 1))}
 
-    def read_labelled(self, source: str, column: str | None = None, size: int = 1024) -> Iterator[InputPart]:
+    def read_labelled(self, source: str, column: str | None = None, size: int = PART_ROWS) -> Iterator[InputPart]:
         """Read graphs with labels in columns named like the targets; see `with_labels` for errors."""
         return with_labels(self.read_input(source, column, size), self, source)
 
-    def read_objects(self, objects: Sequence[Any], size: int = 1024) -> Iterator[InputPart]:
+    def read_objects(self, objects: Sequence[Any], size: int = PART_ROWS) -> Iterator[InputPart]:
         """Read graphs of PyG or networkx with the fields of the specification, see `read_graphs`.
 
         Raises:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
 
+#: Maximum rows of a part of an input, unless a caller asks for another size.
+PART_ROWS = 1024
 #: Maps the number of a part's first row in an input, from 0, to whether its graphs are needed.
 Wanted = Callable[[int], bool]
 
@@ -195,7 +197,7 @@ class Benchmark(pl.LightningDataModule):
 
     # -- new inputs: none of it needs the benchmark's own data unless stated ---------------------------------------
 
-    def read_input(self, source: str, column: str | None = None, size: int = 1024) -> Iterator[InputPart]:
+    def read_input(self, source: str, column: str | None = None, size: int = PART_ROWS) -> Iterator[InputPart]:
         """Read a user's file or folder, part by part, with the features that training graphs have.
 
         A benchmark for which users can have data defines this; it need not open its own data for it.
@@ -220,7 +222,7 @@ class Benchmark(pl.LightningDataModule):
 
         `wanted` says, given the number of a part's first row, whether its graphs are needed. A reader that overrides
         this skips the other graphs: their parts have a `frame` of the same length, and neither graphs nor problems.
-        Parts have at most 1,024 rows. By default all graphs are built.
+        Parts have at most `PART_ROWS` rows. By default all graphs are built.
         """
         return self.read_input(source, column)
 
@@ -232,7 +234,7 @@ class Benchmark(pl.LightningDataModule):
         """
         return None
 
-    def read_labelled(self, source: str, column: str | None = None, size: int = 1024) -> Iterator[InputPart]:
+    def read_labelled(self, source: str, column: str | None = None, size: int = PART_ROWS) -> Iterator[InputPart]:
         """Read a user's file like `read_input`, with its labels in the column `y` of the tables.
 
         A graph without a label has NaN there, or -1 for a class; a label that cannot be read is a problem of its row.
@@ -272,7 +274,7 @@ class Benchmark(pl.LightningDataModule):
         """
         return None
 
-    def read_objects(self, objects: Sequence[Any], size: int = 1024) -> Iterator[InputPart]:
+    def read_objects(self, objects: Sequence[Any], size: int = PART_ROWS) -> Iterator[InputPart]:
         """Read like `read_input`, but Python objects: graphs of PyG and networkx, and the benchmark's kind of input.
 
         Raises:

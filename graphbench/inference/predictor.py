@@ -15,6 +15,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from graphbench.contracts import Benchmark, Column, GraphBatch, GraphTable, InputPart
+from graphbench.contracts.benchmark import PART_ROWS
 from graphbench.contracts.spec import Level as TaskLevel
 from graphbench.contracts.table import EDGE, GRAPH
 from graphbench.contracts.table import NODE as NODE_AXIS
@@ -286,7 +287,7 @@ def on_device(data: Benchmark, batch: GraphBatch, device: torch.device) -> Graph
     return ready
 
 
-def parts_of_split(data: Benchmark, split: str, size: int = 1024) -> Iterator[InputPart]:
+def parts_of_split(data: Benchmark, split: str, size: int = PART_ROWS) -> Iterator[InputPart]:
     """Yield the graphs of an open benchmark's split as an input, in order, with their names in the column `id`."""
     data.require_rows(split)
     table, ids = data.tables[split], data.ids(split)

@@ -22,14 +22,13 @@ from graphbench.benchmarks.graphs.readers.objects import raw_from_objects
 from graphbench.benchmarks.graphs.readers.sources import Source, open_source
 from graphbench.benchmarks.graphs.targets import Target, check_columns, target_array
 from graphbench.contracts import GraphTable, InputPart
-from graphbench.contracts.benchmark import Wanted
+from graphbench.contracts.benchmark import PART_ROWS, Wanted
 from graphbench.contracts.table import EDGE, GRAPH, GRAPH_DENSE, NODE
 from graphbench.data.columns import to_float32
 from graphbench.errors import BadInput, GraphbenchError
 
 #: Maps graphs to a table with their features.
 BuildTable = Callable[[RawGraphs], GraphTable]
-_ROWS = 1024  # of a part
 
 
 @contextlib.contextmanager
@@ -158,7 +157,7 @@ class GraphInputs(NodeLevel):
             columns["pos"] = (NODE, to_float32(raw.column(NODE, POSITION), f"{raw.origin}: {POSITION} of nodes"))
         return columns
 
-    def read_input(self, source: str, column: str | None = None, size: int = _ROWS) -> Iterator[InputPart]:
+    def read_input(self, source: str, column: str | None = None, size: int = PART_ROWS) -> Iterator[InputPart]:
         """Read graphs of any source, which need the feature columns but no target.
 
         JSON lines and folders of networkx files are read graph by graph. Tables are read in chunks if their rows are
@@ -171,13 +170,13 @@ class GraphInputs(NodeLevel):
 
     def read_chosen(self, source: str, column: str | None, wanted: Wanted) -> Iterator[InputPart]:
         """Read like `read_input`, but build only the graphs of wanted parts."""
-        return self._read_parts(source, column, self._build_table, _ROWS, wanted)
+        return self._read_parts(source, column, self._build_table, PART_ROWS, wanted)
 
     def input_recipe(self) -> tuple[Any, ...] | None:
         """Return the features, the options of edges, and where named data sets are looked up."""
         return type(self), self._plan, self.facts["coordinates"], self.directed, self.to_undirected, str(self.root)
 
-    def read_labelled(self, source: str, column: str | None = None, size: int = 1024) -> Iterator[InputPart]:
+    def read_labelled(self, source: str, column: str | None = None, size: int = PART_ROWS) -> Iterator[InputPart]:
         """Read graphs like `read_input`, with the target of graphs or nodes in the column `y`."""
         return self._read_parts(source, column, partial(self._build_table, labelled=True), size)
 
@@ -193,7 +192,7 @@ class GraphInputs(NodeLevel):
             opened = open_source(source, {}, self.directed, Path(self.root))
             return parts_of_source(opened, columns, build, size, wanted)
 
-    def read_objects(self, objects: Sequence[Any], size: int = 1024) -> Iterator[InputPart]:
+    def read_objects(self, objects: Sequence[Any], size: int = PART_ROWS) -> Iterator[InputPart]:
         """Read PyG's `Data`, mappings of tensors, or networkx graphs; an invalid one is a problem of its row."""
         parts = parts_of_objects(objects, self.directed, size)
         return (_build_part(part, self._build_table) for part in parts)

@@ -30,7 +30,7 @@ from graphbench.benchmarks.molecules.chemistry.smiles import as_smiles
 from graphbench.benchmarks.molecules.chemistry.tables import TEXTS, read_text, subset, to_table, without
 from graphbench.benchmarks.molecules.rivals import fit_rivals
 from graphbench.contracts import SPLITS, Baseline, GraphTable, InputPart
-from graphbench.contracts.benchmark import Wanted
+from graphbench.contracts.benchmark import PART_ROWS, Wanted
 from graphbench.data.entry import Entry
 from graphbench.data.progress import track
 from graphbench.data.worker_pool import available_cores, ordered_map
@@ -40,7 +40,6 @@ from graphbench.tables.layout import find_column
 logger = logging.getLogger(__name__)
 #: Reads a chunk of SMILES, given as (first row, texts).
 Reader = Callable[[tuple[int, Sequence[str]]], MoleculeArrays]
-_ROWS = 1024  # of a part
 
 
 class SmilesInput(GraphBenchmark):
@@ -56,7 +55,7 @@ class SmilesInput(GraphBenchmark):
     def _recipe(self, canonical: bool = False) -> Recipe:
         return Recipe(cast(FeatureSet, self.spec.extra["atom_vocabulary"]), canonical=canonical)
 
-    def read_input(self, source: str, column: str | None = None, size: int = _ROWS) -> Iterator[InputPart]:
+    def read_input(self, source: str, column: str | None = None, size: int = PART_ROWS) -> Iterator[InputPart]:
         """Read the molecules of a file in a format of `Molecules`, or SMILES from standard input ("-").
 
         They are in `column`, or else in `smiles_column`. Raises `BadInput` if this benchmark's graphs need more than a
@@ -66,7 +65,7 @@ class SmilesInput(GraphBenchmark):
 
     def read_chosen(self, source: str, column: str | None, wanted: Wanted) -> Iterator[InputPart]:
         """Read like `read_input`, but let RDKit read only the molecules of wanted parts."""
-        return self._read_file(source, column, _ROWS, wanted)
+        return self._read_file(source, column, PART_ROWS, wanted)
 
     def input_recipe(self) -> tuple[Any, ...] | None:
         """Return what is computed from a SMILES, and the column of SMILES."""
@@ -83,7 +82,7 @@ class SmilesInput(GraphBenchmark):
         cells = part.frame.iloc[part.rows, place or 0]
         return [str(cell).strip() for cell in cells]
 
-    def read_objects(self, objects: Sequence[Any], size: int = 1024) -> Iterator[InputPart]:
+    def read_objects(self, objects: Sequence[Any], size: int = PART_ROWS) -> Iterator[InputPart]:
         """Read SMILES and RDKit molecules, or graphs with this benchmark's features like `GraphBenchmark.read_objects`.
 
         A molecule is read as the SMILES that RDKit writes for it, as in an SDF file; None means an unreadable molecule.
@@ -216,7 +215,7 @@ class MoleculeBenchmark(SmilesInput):
     def _canonical(self, smiles: Sequence[str]) -> dict[int, str]:
         """Map rows to canonical SMILES of what the features show, for readable molecules."""
         recipe = self._recipe(canonical=True)
-        if len(smiles) <= _ROWS:  # a part of an input is worth neither starting processes nor lines of its own
+        if len(smiles) <= PART_ROWS:  # a part of an input is worth neither starting processes nor lines of its own
             arrays = read_molecules(smiles, recipe, num_workers=0)
         else:
             description = f"Comparing molecules with those of {self.spec.name}"

@@ -33,7 +33,7 @@ from graphbench.benchmarks.molecules.chemistry.user_file import (
 from graphbench.benchmarks.molecules.own_features import MoleculeFeatures
 from graphbench.benchmarks.molecules.own_splits import MoleculeSplit, RepeatRule, SplitKind
 from graphbench.contracts import SPLITS, Baseline, BenchmarkSpec, GraphTable, InputPart
-from graphbench.contracts.benchmark import Wanted
+from graphbench.contracts.benchmark import PART_ROWS, Wanted
 from graphbench.contracts.spec import LOSSES, METRICS, TaskName
 from graphbench.contracts.table import BOUNDS, WEIGHT
 from graphbench.data.columns import divide_weights, mean_weight, relative_weights
@@ -178,8 +178,7 @@ class Molecules(MoleculeBenchmark):
             files, further=self.train_files[1:], time=(time_column, time_format), distance=cluster_distance,
         )  # fmt: skip
         self.split_request.check()
-        self.missing = missing  # also of labels to score, see `inputs.with_labels`
-        self.empty_splits = without_share(fractions)
+        self.missing, self.empty_splits = missing, without_share(fractions)  # `missing` for `inputs.with_labels`
         check_targets(self.request, num_classes, metric)
         self.spec = replace(
             _fill_spec(type(self).spec, self.request, num_classes, metric),
@@ -239,7 +238,7 @@ class Molecules(MoleculeBenchmark):
         texts = ((part, self.input_texts(part, column) if part.rows else []) for part in parts)
         return self.request.beside.join_inputs(texts, source)
 
-    def read_objects(self, objects: Sequence[Any], size: int = 1024) -> Iterator[InputPart]:
+    def read_objects(self, objects: Sequence[Any], size: int = PART_ROWS) -> Iterator[InputPart]:
         """Read SMILES and RDKit molecules, with descriptors.
 
         Raises:
@@ -258,7 +257,7 @@ class Molecules(MoleculeBenchmark):
         texts = ((part, [part.frame["smiles"].iloc[row] for row in part.rows]) for part in parts)
         return beside.join_inputs(texts, "input")
 
-    def read_labelled(self, source: str, column: str | None = None, size: int = 1024) -> Iterator[InputPart]:
+    def read_labelled(self, source: str, column: str | None = None, size: int = PART_ROWS) -> Iterator[InputPart]:
         """Read labels like `GraphBenchmark.read_labelled`; a computed target needs no column."""
         if not self.request.computed:
             yield from super().read_labelled(source, column, size)

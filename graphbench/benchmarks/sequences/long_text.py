@@ -16,6 +16,7 @@ from graphbench.benchmarks.sequences import specs
 from graphbench.benchmarks.sequences.base import Sequences, to_table
 from graphbench.benchmarks.sequences.inputs import TextInput, Tokens, bytes_of
 from graphbench.contracts import GraphTable, InputPart
+from graphbench.contracts.benchmark import PART_ROWS
 from graphbench.data.archives import read_tar
 from graphbench.data.splits import permutation
 from graphbench.errors import BadInput, CorruptData, MissingData, check_range
@@ -68,7 +69,7 @@ class Text(TextInput):
         """Return the first bytes of a text."""
         return Tokens(_first_bytes(texts[0], self.max_length))
 
-    def read_labelled(self, source: str, column: str | None = None, size: int = 1024) -> Iterator[InputPart]:
+    def read_labelled(self, source: str, column: str | None = None, size: int = PART_ROWS) -> Iterator[InputPart]:
         """Read labels like `GraphBenchmark.read_labelled`, also from the folders neg and pos of the published data."""
         folders = dict(zip(SENTIMENTS, self.class_labels(), strict=True))
         return with_labels(self.read_input(source, column, size), self, source, folders)

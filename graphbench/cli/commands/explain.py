@@ -13,6 +13,7 @@ import pandas as pd
 from graphbench.cli.options import Request, check_needed, own_parser, parse_request
 from graphbench.cli.parsers import folder_to_write, whole_number
 from graphbench.cli.trained import chosen_devices, chosen_split, on_split, predictor_of, training_means
+from graphbench.contracts.benchmark import PART_ROWS
 from graphbench.data.files.writing import writing_together
 from graphbench.errors import BadInput, check_choice
 from graphbench.inference import Predictor
@@ -31,7 +32,6 @@ from graphbench.inference.output import write_frames
 from graphbench.inference.predictor import parts_of_split
 
 log = logging.getLogger(__name__)
-_PART = 1024  # most rows of a part, see `Benchmark.read_input`
 #: Option of one method -> the method, and the default.
 _OF_METHOD: dict[str, tuple[Method, str]] = {"steps": ("integrated_gradients", "64"), "samples": ("myerson", "200")}
 
@@ -78,7 +78,7 @@ def _rows(request: Request, numbers: Sequence[int]) -> tuple[Predictor, list[Cho
         parts = predictor.data.read_chosen(
             request.options.input,
             request.options.smiles_column,
-            lambda first: any(first <= number < first + _PART for number in numbers),
+            lambda first: any(first <= number < first + PART_ROWS for number in numbers),
         )
         column = request.options.smiles_column or getattr(predictor.data, "smiles_column", None)
         return predictor, choose_rows(predictor, parts, numbers, column if predictor.data.spec.molecules else None)

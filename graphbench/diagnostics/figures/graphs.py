@@ -124,7 +124,7 @@ class PlainDrawing:
 
     @property
     def takes_long(self) -> bool:
-        """Whether the layout takes longer than some seconds: there are many nodes, and no coordinates."""
+        """Return whether there are too many nodes for a layout in some seconds, and no coordinates."""
         return self.coordinates is None and self.num_nodes > MOST_LAID_OUT
 
     @property

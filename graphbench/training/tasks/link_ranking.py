@@ -7,6 +7,7 @@ specification has `negatives: given`, it also contains wrong pairs as `negative_
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import NamedTuple, cast
 
@@ -24,6 +25,8 @@ from graphbench.nn.heads import DotProductHead, HeadConfig
 from graphbench.training.tasks.base import Task
 from graphbench.training.tasks.losses import at_least_single
 from graphbench.training.tasks.metrics import GraphMean
+
+log = logging.getLogger(__name__)
 
 #: Wrong tails that training samples for each true pair, and rounds in which true tails are resampled.
 NEGATIVES, ROUNDS = 2, 10
@@ -207,6 +210,7 @@ class LinkRanking(Task):
         if head.width != "constant":
             raise BadInput(f"{spec.name}: link ranking maps nodes to their own width; head.width must be constant.")
         self.head = DotProductHead(dim, head.num_layers, head.l2_normalize, head.dropout)
+        self._announced = False
 
     def forward(self, representation: Representation, batch: GraphBatch) -> Tensor:
         """Map nodes to vectors `[num_nodes, dim]`, whose dot products are the scores of pairs."""
@@ -243,7 +247,13 @@ class LinkRanking(Task):
         """Rank every true pair in both directions; in training, of a graph with too many, evenly spaced ones."""
         true, node = both_directions(batch.contact_index), at_least_single(output)
         # All links of a large graph, each with all nodes, would take far longer than the training step.
-        pairs = true[:: 1 + len(true) * batch.max_nodes // _TRAINING_SCORES] if self.training else true
+        every = 1 + len(true) * batch.max_nodes // _TRAINING_SCORES if self.training else 1
+        if every > 1 and not self._announced:
+            log.info(
+                "train/%s is that of 1 in %d training links; validation and test rank all.", self.spec.metric, every
+            )
+            self._announced = True
+        pairs = true[::every]
         owner = batch.batch[pairs[:, 0]]
         ranks = tail_ranks(node, pairs, batch, torch.cat((true, self._further_true(batch))))
         values = {"MRR": 1 / ranks.raw} | {f"hits@{k}": (ranks.raw <= k).float() for k in (1, 3, 10)}

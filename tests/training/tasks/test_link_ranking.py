@@ -82,7 +82,7 @@ def test_true_tails_are_not_searched_for_among_all_nodes(monkeypatch):
     assert sum(looked_up) <= 1000  # one for each of the pairs
 
 
-def test_training_ranks_some_links_of_a_large_graph(monkeypatch):
+def test_training_ranks_some_links_of_a_large_graph(monkeypatch, caplog):
     """Ranks of all training links among all nodes take time with the square of a graph, in every step."""
     monkeypatch.setattr(link_ranking, "_TRAINING_SCORES", 5000)
     ring = torch.arange(300)
@@ -95,11 +95,13 @@ def test_training_ranks_some_links_of_a_large_graph(monkeypatch):
     monkeypatch.setattr(
         link_ranking, "tail_ranks", lambda node, pairs, *rest: [ranked.append(pairs), rank(node, pairs, *rest)][1]
     )
+    caplog.set_level("INFO")
     for training in (True, False):
         metrics = task.train(training).build_metrics()
         task.update(metrics, node, batch)
         found.append({name: float(metric.compute()) for name, metric in metrics.items()})
     assert [len(pairs) for pairs in ranked] == [17, 600]
+    assert "1 in 37 training links" in caplog.text
     some = rank(node, both_directions(batch.contact_index), batch)
     chosen = [(both_directions(batch.contact_index) == pair).all(1).nonzero().item() for pair in ranked[0]]
     assert found[0]["filtered_MRR"] == pytest.approx(float((1 / some.filtered[chosen]).mean()), rel=1e-6)
