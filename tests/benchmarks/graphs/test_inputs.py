@@ -56,7 +56,7 @@ def test_parts_are_those_of_the_whole_file(benchmark, write):
 
 def test_graphs_of_parts_that_nobody_wants_are_not_built(benchmark, write, monkeypatch):
     source = write(*map(line, range(30, 41)))
-    monkeypatch.setattr(inputs, "_ROWS", 4)
+    monkeypatch.setattr(inputs, "PART_ROWS", 4)
     parts, built = list(benchmark.read_input(source, size=4)), []
     build = inputs._build_part
     monkeypatch.setattr(inputs, "_build_part", lambda part, table: built.append(part.size) or build(part, table))
