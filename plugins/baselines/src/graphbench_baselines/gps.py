@@ -224,7 +224,10 @@ class BigBirdBranch(nn.Module):
         if not count:
             return v  # these graphs have no nodes
         short = count * size - layout.max_nodes
-        q, k, v = (F.pad(part, (0, 0, 0, short)).unflatten(2, (count, size)) for part in (q, k, v))  # [B, H, M, s, d]
+        # In one tensor: padding by nothing would keep strides of q, k and v that padding by something does not, and a
+        # compiled program does both.
+        packed = F.pad(torch.stack((q, k, v)), (0, 0, 0, short))
+        q, k, v = packed.unflatten(3, (count, size))  # [B, H, M, s, d]
         lengths = layout.ptr.diff()
         blocks = (lengths + size - 1) // size
         index, seen = self._columns(blocks, count)

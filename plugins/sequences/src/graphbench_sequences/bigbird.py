@@ -67,17 +67,22 @@ class BigBirdAttention(ProjectedAttention):
         blocks = (lengths + size - 1) // size
         short = (0, 0, 0, count * size - layout.max_nodes)
         q, k, v = (F.pad(part, short) for part in (q, k, v))
-        # The numbers of blocks are read from the device: tables are drawn and cached on the host.
-        kinds, kind = blocks.unique(return_inverse=True)  # documents with equally many blocks share a table
-        options = (count, self.num_heads, self.num_random, self.seed)
-        tables = [block_table(number, *options) for number in kinds.tolist()]
-        table = torch.stack(tables).to(q.device)[kind]  # [B, H, M, C]
+        table = self._tables(blocks, count)  # [B, H, M, C]
         slot = table.clamp(min=0).unsqueeze(-1) * size + torch.arange(size, device=q.device)
         exists = (table >= 0).unsqueeze(-1) & (slot < lengths[:, None, None, None, None])
         # A padded block attends to its document's first token: a row without keys has no softmax.
         exists[..., 0, 0] |= ~exists.flatten(-2).any(-1)
         mixed = self._attend(q.unflatten(2, (count, size)), _gather(k, slot), _gather(v, slot), exists.flatten(3))
         return self._with_ends(mixed.flatten(2, 3), q, k, v, lengths)[:, :, : layout.max_nodes]
+
+    @torch.compiler.disable  # or a program would draw the random blocks row by row
+    def _tables(self, blocks: Tensor, count: int) -> Tensor:
+        """Stack the tables `[B, H, M, C]` of documents of `blocks [B]` blocks, see `block_table`."""
+        # The numbers of blocks are read from the device: tables are drawn and cached on the host.
+        kinds, kind = blocks.unique(return_inverse=True)  # documents with equally many blocks share a table
+        options = (count, self.num_heads, self.num_random, self.seed)
+        tables = [block_table(number, *options) for number in kinds.tolist()]
+        return torch.stack(tables).to(blocks.device)[kind]
 
     def _attend(self, q: Tensor, k: Tensor, v: Tensor, exists: Tensor) -> Tensor:
         """Mix values `[B, H, M, s, d]` for queries of this shape, of keys and values `[B, H, M, C s, d]`."""
