@@ -170,8 +170,6 @@ def _answers(columns: dict[str, Tensor], names: Sequence[str]) -> np.ndarray:
 def check_learning(ensemble: Ensemble, request: Request) -> None:
     """Refuse intervals and a temperature that the models do not support: their data may take minutes to open."""
     by = request.options.interval_by
-    if by and not request.options.interval:
-        raise BadInput(f"--interval-by {by} needs --interval and a coverage, such as --interval 0.9.")
     if request.options.calibrate:
         ensemble.check_calibration()
     if request.options.interval:

@@ -62,6 +62,8 @@ def predict(arguments: Sequence[str]) -> int:
     """Predict a user's input, or a split, with the best checkpoint of a run, or of several together."""
     requests = _parse_requests(arguments)
     options = requests[0].options
+    if options.interval_by and not options.interval:
+        raise BadInput(f"--interval-by {options.interval_by} needs --interval and a coverage, such as --interval 0.9.")
     if options.input is not None:
         if options.split is not None:
             raise BadInput("--input and --split exclude each other: name the input or the split.")
