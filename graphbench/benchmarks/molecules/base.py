@@ -50,7 +50,11 @@ class SmilesInput(GraphBenchmark):
 
     def input_reader(self) -> Reader:
         """Return a picklable function that builds this benchmark's graphs from SMILES, or raise `BadInput`."""
-        return partial(read_chunk, self._recipe())
+        return partial(read_chunk, self._input_recipe())
+
+    def _input_recipe(self) -> Recipe:
+        """Return what is computed for every molecule of an input."""
+        return self._recipe()
 
     def _recipe(self, canonical: bool = False) -> Recipe:
         return Recipe(cast(FeatureSet, self.spec.extra["atom_vocabulary"]), canonical=canonical)
@@ -69,7 +73,7 @@ class SmilesInput(GraphBenchmark):
 
     def input_recipe(self) -> tuple[Any, ...] | None:
         """Return what is computed from a SMILES, and the column of SMILES."""
-        return type(self), self._recipe(), self.smiles_column
+        return type(self), self._input_recipe(), self.smiles_column
 
     def _read_file(self, source: str, column: str | None, size: int, wanted: Wanted) -> Iterator[InputPart]:
         reader = self.input_reader()
@@ -119,7 +123,7 @@ class SmilesInput(GraphBenchmark):
                 yield 0, frame.smiles
 
         workers = available_cores() if len(head) > 1 else 1
-        start = partial(warm_up, self._recipe())
+        start = partial(warm_up, self._input_recipe())
         start()  # before the fork, so that workers share the tables
         with closing(ordered_map(reader, jobs(), workers, f"Reading molecules for {self.spec.name}", start)) as results:
             for arrays in results:

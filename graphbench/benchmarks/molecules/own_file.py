@@ -232,11 +232,12 @@ class Molecules(MoleculeBenchmark):
         """Return what is computed from a SMILES, the column of SMILES, and what else is read."""
         return *(super().input_recipe() or ()), self.request.beside
 
+    def _input_recipe(self) -> Recipe:
+        return replace(self._recipe(), descriptors=self.request.beside.descriptors)
+
     def _read_file(self, source: str, column: str | None, size: int, wanted: Wanted) -> Iterator[InputPart]:
         """Read like `SmilesInput`, with features and descriptors; a row without a feature is a problem."""
-        parts = super()._read_file(source, column, size, wanted)
-        texts = ((part, self.input_texts(part, column) if part.rows else []) for part in parts)
-        return self.request.beside.join_inputs(texts, source)
+        return self.request.beside.join_inputs(super()._read_file(source, column, size, wanted), source)
 
     def read_objects(self, objects: Sequence[Any], size: int = PART_ROWS) -> Iterator[InputPart]:
         """Read SMILES and RDKit molecules, with descriptors.
@@ -251,11 +252,7 @@ class Molecules(MoleculeBenchmark):
                 f"{self.spec.name}: the model also reads {', '.join((*beside.columns, beside.descriptors or '')[:9])}, "
                 "which these inputs do not have. Predict a file with these columns (--input FILE)."
             )
-        parts = super().read_objects(objects, size)
-        if beside.descriptors is None:
-            return parts
-        texts = ((part, [part.frame["smiles"].iloc[row] for row in part.rows]) for part in parts)
-        return beside.join_inputs(texts, "input")
+        return super().read_objects(objects, size)
 
     def read_labelled(self, source: str, column: str | None = None, size: int = PART_ROWS) -> Iterator[InputPart]:
         """Read labels like `GraphBenchmark.read_labelled`; a computed target needs no column."""
