@@ -168,8 +168,8 @@ class Molecules(MoleculeBenchmark):
         num_classes = count_classes(task, num_classes, classes)
         self.request = FileRequest(
             self.train_files[0], smiles_column, _tuple(target), task, num_classes or 2, _tuple(classes), id_column,
-            split_column, time_column, time_format, scaffold=split.startswith("scaffold"), on_error=on_error,
-            weight=weight, features="ogb_cip" if chirality == "CIP" else "ogb",
+            split_column, time_column, time_format, scaffold=split.startswith("scaffold"), paired=split == "butina",
+            on_error=on_error, weight=weight, features="ogb_cip" if chirality == "CIP" else "ogb",
             missing=None if missing is None else tuple(missing), log10=_tuple(log10),
             beside=MoleculeFeatures(_tuple(features), categories or {}, descriptors),
         )  # fmt: skip
@@ -319,7 +319,7 @@ class Molecules(MoleculeBenchmark):
     def read(self) -> dict[str, Chunks]:
         """Read, check and split the file or files; graphs of a large file stay on disk."""
         molecules = self._read_files(self.train_files)
-        others = {name: self._read_files([path], timed=False) for name, path in self.split_request.files.items()}
+        others = {name: self._read_files([path], cut=False) for name, path in self.split_request.files.items()}
         self.left_out = molecules.left_out + sum(other.left_out for other in others.values())
         rows, self.split_words = self.split_request.divide(molecules, others)
         rows |= {name: torch.arange(len(other.table)) for name, other in others.items()}
@@ -328,9 +328,9 @@ class Molecules(MoleculeBenchmark):
         sources = {name: divide_weights(others.get(name, molecules).table, mean) for name in SPLITS}
         return {name: Selection(sources[name], rows[name]) for name in SPLITS}
 
-    def _read_files(self, files: Sequence[Path], timed: bool = True) -> UserMolecules:
-        """Read files as one; target columns may be missing if the training part has several files."""
-        request = self.request if timed else replace(self.request, time_column=None)
+    def _read_files(self, files: Sequence[Path], cut: bool = True) -> UserMolecules:
+        """Read files that are `cut` into splits as one; targets may be missing if the training part has several."""
+        request = self.request if cut else replace(self.request, time_column=None, paired=False)
         if len(self.train_files) > 1:
             return read_user_files(
                 request, files, track, gaps=len(files) == 1, kept=self._kept, joined=self._joined(files)
