@@ -77,7 +77,7 @@ class SmilesInput(GraphBenchmark):
 
     def _read_file(self, source: str, column: str | None, size: int, wanted: Wanted) -> Iterator[InputPart]:
         reader = self.input_reader()
-        return self._read(reader, stream_molecules(source, column or self.smiles_column, size, wanted), wanted)
+        return self._read(reader, stream_molecules(source, column or self.smiles_column, size, wanted))
 
     def input_texts(self, part: InputPart, column: str | None = None) -> list[str]:
         """Return the SMILES of the molecules of a part that `read_input` yielded."""
@@ -99,7 +99,7 @@ class SmilesInput(GraphBenchmark):
                     f"{self.spec.name}: input {number} is of type {type(item).__name__}; expected SMILES and RDKit "
                     "molecules, or graphs of PyG and networkx, but not both in one call."
                 )
-        return self._read(self.input_reader(), self._frames(objects, size), _every)
+        return self._read(self.input_reader(), self._frames(objects, size))
 
     def _frames(self, objects: Sequence[str | Chem.Mol | None], size: int) -> Iterator[MoleculeFrame]:
         for start in range(0, len(objects), size):
@@ -108,17 +108,13 @@ class SmilesInput(GraphBenchmark):
             problems = {row: ("there is no molecule (None)", "") for row, item in enumerate(chunk) if item is None}
             yield MoleculeFrame(pd.DataFrame({"smiles": texts}, dtype=object), [t.strip() for t in texts], problems)
 
-    def _read(self, reader: Reader, frames: Iterator[MoleculeFrame], wanted: Wanted) -> Iterator[InputPart]:
-        """Read the molecules of wanted parts, on all cores if there is more than one part."""
+    def _read(self, reader: Reader, frames: Iterator[MoleculeFrame]) -> Iterator[InputPart]:
+        """Read the molecules of all parts, on all cores if there is more than one part."""
         head = list(islice(frames, 2))  # a single part is not worth starting processes
         waiting: deque[MoleculeFrame] = deque()
 
         def jobs() -> Iterator[tuple[int, Sequence[str]]]:
-            row = 0
             for frame in chain(head, frames):
-                if not wanted(row):
-                    frame.smiles, frame.problems = [], {}
-                row += len(frame.frame)
                 waiting.append(frame)
                 yield 0, frame.smiles
 
