@@ -357,13 +357,15 @@ class Molecules(MoleculeBenchmark):
         return sum(read_file_share(request, share, self._kept(request.file), track) for request in requests)
 
     def open_tables(self) -> None:
-        """Open like `GraphBenchmark`; remove the parts of the files once the table exists."""
+        """Open like `GraphBenchmark`; remove the parts of the files once the tables of all folds exist."""
         super().open_tables()
-        others = self.split_request.files.values()
-        for path in (*self.train_files, *others):
-            self._kept(path).remove()
+        others, folds, key = self.split_request.files.values(), self.split_request.folds, self._table_key()
         for files in (self.train_files, *((path,) for path in others)):
             self._joined(files).remove()
+        keys = [{**key, "source": {**key["source"], "folds": [folds, fold]}} for fold in range(folds or 0)]
+        if all(self.store.folder({"kind": "table", **one}).is_dir() for one in keys):
+            for path in (*self.train_files, *others):
+                self._kept(path).remove()
 
 
 def _check_files(train: tuple[Path, ...], further: tuple[Path, ...]) -> None:
