@@ -91,11 +91,9 @@ class _Member:
         return columns
 
     def predictor(self) -> Predictor:
-        """Return the model with its data open and compared."""
+        """Return the model, whose data need not be open."""
         load_weights(self.cli.model, self.checkpoint)
-        predictor = Predictor(self.cli.model, self.cli.datamodule, None, self.cli.trainer)
-        open_data(predictor, self.same)
-        return predictor
+        return Predictor(self.cli.model, self.cli.datamodule, None, self.cli.trainer)
 
 
 def _member(request: Request, chosen: str, folder: Sequence[str], one_process: bool) -> _Member:
@@ -116,6 +114,9 @@ def _member(request: Request, chosen: str, folder: Sequence[str], one_process: b
 def _ensemble(members: Sequence[_Member], requests: Sequence[Request], chosen: str) -> Ensemble:
     """Combine models of the same split, with intervals and a temperature as requested."""
     ensemble = Ensemble([member.predictor() for member in members], names_of(requests))
+    check_learning(ensemble, requests[0])
+    for member, predictor in zip(members, ensemble.members, strict=True):
+        open_data(predictor, member.same)
     ensemble.require_one_split(chosen, f"--split {chosen}")
     learn_from_validation(ensemble, requests[0])
     return ensemble
@@ -166,6 +167,15 @@ def _answers(columns: dict[str, Tensor], names: Sequence[str]) -> np.ndarray:
     return (values if values.dtype == torch.float64 else values.float()).numpy()
 
 
+def check_learning(ensemble: Ensemble, request: Request) -> None:
+    """Refuse intervals and a temperature that the models do not support: their data may take minutes to open."""
+    by = request.options.interval_by
+    if request.options.calibrate:
+        ensemble.check_calibration()
+    if request.options.interval:
+        ensemble.check_intervals(request.options.interval, by.split(",") if by else ())
+
+
 def learn_from_validation(ensemble: Ensemble, request: Request) -> None:
     """Fit intervals and a temperature as requested, and log what they are based on."""
     if request.options.calibrate:
@@ -177,8 +187,6 @@ def learn_from_validation(ensemble: Ensemble, request: Request) -> None:
         if temperature.caution:
             log.warning("--calibrate: do not rely on this temperature: %s.", temperature.caution)
     by = request.options.interval_by
-    if by and not request.options.interval:
-        raise BadInput(f"--interval-by {by} needs --interval and a coverage, such as --interval 0.9.")
     if request.options.interval:
         for line in ensemble.add_intervals(request.options.interval, by.split(",") if by else ()).describe():
             log.info("%s", line)

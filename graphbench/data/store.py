@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from graphbench.data.entry import Entry, EntryWriter, digest, read_entry, sync_entry
-from graphbench.data.files.sharing import access_advice, locked, share
+from graphbench.data.files.sharing import access_advice, acquire_lock, locked, share
 from graphbench.data.files.writing import NO_ROOM
 from graphbench.errors import BadInput, CorruptData, GraphbenchError
 
@@ -92,6 +92,15 @@ class Store:
     def open(self, key: Mapping[str, Any]) -> Entry | None:
         """Open the entry of `key`; return None if it is missing or damaged."""
         return self._open(self.folder(key), key, "entry", warn=False)
+
+    def is_written(self) -> bool:
+        """Return whether a process builds an entry, or may do so, right now."""
+        try:
+            for lock in (self.root / _LOCKS).glob("*.lock"):
+                acquire_lock(lock, timeout=0).release()
+        except OSError:  # held, or of another user
+            return True
+        return False
 
     def _open(self, folder: Path, key: Mapping[str, Any], describe: str, warn: bool) -> Entry | None:
         """Open the entry; return None if it is missing or damaged. Only a process that holds the lock warns."""

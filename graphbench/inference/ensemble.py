@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import partial
 from typing import Any
 
@@ -260,8 +261,7 @@ class Ensemble:
             BadInput: the coverage is invalid, the task is not a regression or classification of graphs, `by` does not
                 apply to it, or the members validate on different graphs or too few.
         """
-        stated, spec = parse_coverage(coverage), self.first.data.spec
-        self._check_intervals(by)
+        stated, spec = self.check_intervals(coverage, by), self.first.data.spec
         seen = self._answer_validation("--interval")
         names = self.first.data.target_labels()
         floors: tuple[float, ...] = ()
@@ -296,9 +296,12 @@ class Ensemble:
             start += len(views[0].frame)
         return _Validation(*map(np.concatenate, zip(*parts, strict=True)))
 
-    def _check_intervals(self, by: Sequence[str]) -> None:
-        """Refuse intervals that the task or the models do not support."""
-        spec = self.first.data.spec
+    def check_intervals(self, coverage: str | float, by: Sequence[str] = ()) -> Fraction:
+        """Refuse intervals that the task or the models do not support, before data are opened; return the coverage.
+
+        Arguments and errors are those of `add_intervals`.
+        """
+        stated, spec = parse_coverage(coverage), self.first.data.spec
         kinds = ("regression", "classification")
         if spec.level != "graph" or spec.kind not in kinds:
             parts = {"node": "nodes", "edge": "edges"}.get(self.first.level)
@@ -314,6 +317,7 @@ class Ensemble:
                 raise BadInput(f"--interval-by {name}: {spec.name} is {spec.task}; use {' or '.join(fitting)}.")
         if "spread" in by and len(self.members) == 1:
             raise BadInput("--interval-by spread: one model has no spread. Name several runs (--run R1 R2 R3).")
+        return stated
 
     def calibrate(self) -> Temperature:
         """Calibrate probabilities with one temperature for the mean of the members' probabilities.
@@ -324,9 +328,8 @@ class Ensemble:
             BadInput: the task has no probabilities, the members validate on different graphs, or no temperature can be
                 fitted to them, see `Temperature.fit`.
         """
+        self.check_calibration()
         spec = self.first.data.spec
-        if spec.kind not in _WITH_LOGITS:
-            raise BadInput(f"--calibrate is for classes and labels; {spec.name} is {spec.task}.")
         outputs, targets = [], []
         for views in self._validation("--calibrate"):
             logits, answers = self._common_answers(views, "output")
@@ -334,6 +337,12 @@ class Ensemble:
             targets.append(targets_of(views[0], answers, self.first.level))
         self.temperature = Temperature.fit(np.concatenate(outputs), np.concatenate(targets))
         return self.temperature
+
+    def check_calibration(self) -> None:
+        """Refuse a task without probabilities, before data are opened."""
+        spec = self.first.data.spec
+        if spec.kind not in _WITH_LOGITS:
+            raise BadInput(f"--calibrate is for classes and labels; {spec.name} is {spec.task}.")
 
     def _validation(self, option: str) -> Iterator[list[InputPart]]:
         """Yield the parts of the validation split, for an option that needs all members to share it."""

@@ -53,13 +53,11 @@ class Rows:
             separator of cells in text files.
         numbers: line on which each row begins, or number of the row.
         problems: position in `frame` -> why the row could not be split into cells, and a detail.
-        is_read: the cells are those of the file; otherwise they are empty, since they were not requested.
     """
 
     frame: pd.DataFrame
     numbers: list[int]
     problems: dict[int, tuple[str, str]] = field(default_factory=dict)
-    is_read: bool = True
 
 
 def distinct_names(header: Sequence[str]) -> list[str]:
@@ -169,7 +167,7 @@ def _separated_parts(
             if not wanted(row) and all(map(strip, lines)):
                 row += len(lines)
                 frame = pd.DataFrame("", range(len(lines)), list(names))
-                yield Rows(frame, list(range(line + 1, line + 1 + len(lines))), is_read=False)
+                yield Rows(frame, list(range(line + 1, line + 1 + len(lines))))
             elif set(map(count, lines)) == {len(names) - 1} and all(map(strip, lines)):
                 options: dict[str, Any] = {"dtype": object, "na_filter": False, "quoting": csv.QUOTE_NONE}
                 frame = pd.read_csv(StringIO(text), sep=separator, header=None, names=list(names), **options)

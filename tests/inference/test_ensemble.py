@@ -320,7 +320,7 @@ def test_a_calibrated_run_says_its_temperature(place, tmp_path):
     assert said != pytest.approx(1, rel=1e-3)
 
 
-def test_wrong_requests_are_one_line_before_anything_is_written(place, tmp_path, capsys):
+def test_wrong_requests_are_one_line_before_anything_is_written(place, tmp_path, capsys, monkeypatch):
     a, b, kinds = (
         place("a", 0),
         place("b", 1),
@@ -338,17 +338,23 @@ def test_wrong_requests_are_one_line_before_anything_is_written(place, tmp_path,
     assert "--split test of several runs needs the same test split" in refused(capsys, "--run", a, other, *output)
     assert "24 rows with a prediction" in refused(capsys, "--run", a, "--interval", "0.99", *new)
     assert "this coverage needs at least 99" in refused(capsys, "--run", a, "--interval", "0.99", *output)
-    assert "--interval 90: must be the coverage" in refused(capsys, "--run", a, "--interval", "90", *new)
-    assert "one model has no spread" in refused(
-        capsys, "--run", a, "--interval", "0.9", "--interval-by", "spread", *new
-    )
-    assert "needs --interval" in refused(capsys, "--run", a, "--interval-by", "distance", *new)
     assert "need 50 validation rows" in refused(
         capsys, "--run", a, "--interval", "0.9", "--interval-by", "distance", *output
+    )
+    for module in ("commands.predict", "split_predictions"):  # refused before the data of any run are read
+        monkeypatch.setattr(f"graphbench.cli.{module}.open_data", lambda *_: pytest.fail("data were opened"))
+    for source in (new, output):
+        assert "--interval 90: must be the coverage" in refused(capsys, "--run", a, "--interval", "90", *source)
+        assert "needs --interval" in refused(capsys, "--run", a, "--interval-by", "distance", *source)
+        assert "--calibrate is for classes" in refused(capsys, "--run", a, b, "--calibrate", *source)
+    assert "in one process" in refused(
+        capsys, "--run", a, "--interval", "0.9", "--interval-by", "distance", "--trainer.devices", "2", *new
+    )
+    assert "one model has no spread" in refused(
+        capsys, "--run", a, "--interval", "0.9", "--interval-by", "spread", *new
     )
     assert "use distance or class" in refused(
         capsys, "--run", kinds, "--interval", "0.9", "--interval-by", "spread", *new
     )
-    assert "--calibrate is for classes" in refused(capsys, "--run", a, "--calibrate", *new)
     assert "--output is missing" in refused(capsys, "--run", a, b)
     assert not (tmp_path / "out.csv").exists()

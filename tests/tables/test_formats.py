@@ -84,7 +84,6 @@ def test_rows_that_nobody_wants_are_counted(tmp_path, end, quotes):
         for part in open_table(path, "name").parts(3, chosen.__contains__):
             assert part.numbers == [number for number, _ in whole[row : row + len(part.frame)]]
             if row in chosen:
-                assert part.is_read
                 assert rows_of_part(part) == whole[row : row + len(part.frame)]
             row += len(part.frame)
         assert row == len(whole)

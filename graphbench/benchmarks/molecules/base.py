@@ -50,7 +50,11 @@ class SmilesInput(GraphBenchmark):
 
     def input_reader(self) -> Reader:
         """Return a picklable function that builds this benchmark's graphs from SMILES, or raise `BadInput`."""
-        return partial(read_chunk, self._recipe())
+        return partial(read_chunk, self._input_recipe())
+
+    def _input_recipe(self) -> Recipe:
+        """Return what is computed for every molecule of an input."""
+        return self._recipe()
 
     def _recipe(self, canonical: bool = False) -> Recipe:
         return Recipe(cast(FeatureSet, self.spec.extra["atom_vocabulary"]), canonical=canonical)
@@ -69,11 +73,11 @@ class SmilesInput(GraphBenchmark):
 
     def input_recipe(self) -> tuple[Any, ...] | None:
         """Return what is computed from a SMILES, and the column of SMILES."""
-        return type(self), self._recipe(), self.smiles_column
+        return type(self), self._input_recipe(), self.smiles_column
 
     def _read_file(self, source: str, column: str | None, size: int, wanted: Wanted) -> Iterator[InputPart]:
         reader = self.input_reader()
-        return self._read(reader, stream_molecules(source, column or self.smiles_column, size, wanted), wanted)
+        return self._read(reader, stream_molecules(source, column or self.smiles_column, size, wanted))
 
     def input_texts(self, part: InputPart, column: str | None = None) -> list[str]:
         """Return the SMILES of the molecules of a part that `read_input` yielded."""
@@ -95,7 +99,7 @@ class SmilesInput(GraphBenchmark):
                     f"{self.spec.name}: input {number} is of type {type(item).__name__}; expected SMILES and RDKit "
                     "molecules, or graphs of PyG and networkx, but not both in one call."
                 )
-        return self._read(self.input_reader(), self._frames(objects, size), _every)
+        return self._read(self.input_reader(), self._frames(objects, size))
 
     def _frames(self, objects: Sequence[str | Chem.Mol | None], size: int) -> Iterator[MoleculeFrame]:
         for start in range(0, len(objects), size):
@@ -104,22 +108,18 @@ class SmilesInput(GraphBenchmark):
             problems = {row: ("there is no molecule (None)", "") for row, item in enumerate(chunk) if item is None}
             yield MoleculeFrame(pd.DataFrame({"smiles": texts}, dtype=object), [t.strip() for t in texts], problems)
 
-    def _read(self, reader: Reader, frames: Iterator[MoleculeFrame], wanted: Wanted) -> Iterator[InputPart]:
-        """Read the molecules of wanted parts, on all cores if there is more than one part."""
+    def _read(self, reader: Reader, frames: Iterator[MoleculeFrame]) -> Iterator[InputPart]:
+        """Read the molecules of all parts, on all cores if there is more than one part."""
         head = list(islice(frames, 2))  # a single part is not worth starting processes
         waiting: deque[MoleculeFrame] = deque()
 
         def jobs() -> Iterator[tuple[int, Sequence[str]]]:
-            row = 0
             for frame in chain(head, frames):
-                if not wanted(row):
-                    frame.smiles, frame.problems = [], {}
-                row += len(frame.frame)
                 waiting.append(frame)
                 yield 0, frame.smiles
 
         workers = available_cores() if len(head) > 1 else 1
-        start = partial(warm_up, self._recipe())
+        start = partial(warm_up, self._input_recipe())
         start()  # before the fork, so that workers share the tables
         with closing(ordered_map(reader, jobs(), workers, f"Reading molecules for {self.spec.name}", start)) as results:
             for arrays in results:

@@ -14,7 +14,6 @@ from graphbench.benchmarks.inputs import decimal_commas, input_cells
 from graphbench.benchmarks.molecules.chemistry.descriptors import (
     DESCRIPTOR_SETS,
     DescriptorSet,
-    compute_descriptors,
     descriptor_names,
 )
 from graphbench.benchmarks.molecules.chemistry.problems import quote
@@ -118,40 +117,35 @@ class MoleculeFeatures:
             table, torch.cat([table.columns[GRAPH_DENSE], descriptors], 1) if self.columns else descriptors
         )
 
-    def join_inputs(self, parts: Iterable[tuple[InputPart, Sequence[str]]], source: str) -> Iterator[InputPart]:
-        """Add the numbers to the graphs of an input, given in parts with their SMILES.
+    def join_inputs(self, parts: Iterable[InputPart], source: str) -> Iterator[InputPart]:
+        """Add the columns to the graphs of an input, before their descriptors.
 
         A row with an unusable cell becomes a problem. Parts without rows and problems were not read.
         """
         commas: bool | None = None  # until a cell of the first parts decides it, as for labels
-        for part, smiles in parts:
-            if not part.rows and not part.problems:
+        for part in parts:
+            if not self.columns or (not part.rows and not part.problems):
                 yield part
                 continue
-            if self.columns:
-                columns = input_cells(part.frame, self.columns, source, "which the model also reads")
-                numbers = {name: columns[name] for name in self.numbers}
-                if commas is None:
-                    commas = decimal_commas(numbers, part.frame.attrs.get(SEPARATOR, ""))
-                if commas:
-                    columns |= {name: [point_for_comma(cell) for cell in cells] for name, cells in numbers.items()}
-                part, smiles = self._behind_graphs(part, columns, smiles)
-            if self.descriptors is not None:
-                descriptors = torch.from_numpy(compute_descriptors(self.descriptors, smiles, workers=1))
-                part = replace(part, table=self.behind_columns(part.table, descriptors))
-            yield part
+            columns = input_cells(part.frame, self.columns, source, "which the model also reads")
+            numbers = {name: columns[name] for name in self.numbers}
+            if commas is None:
+                commas = decimal_commas(numbers, part.frame.attrs.get(SEPARATOR, ""))
+            if commas:
+                columns |= {name: [point_for_comma(cell) for cell in cells] for name, cells in numbers.items()}
+            yield self._behind_graphs(part, columns)
 
-    def _behind_graphs(
-        self, part: InputPart, columns: Mapping[str, Sequence[str]], smiles: Sequence[str]
-    ) -> tuple[InputPart, Sequence[str]]:
-        """Attach the cells of a part to its graphs; return the part and SMILES of the rows that can be used."""
+    def _behind_graphs(self, part: InputPart, columns: Mapping[str, Sequence[str]]) -> InputPart:
+        """Attach the cells of a part to its graphs, without those whose cells cannot be used."""
         values, faults = self.parse(columns)
         problems = {row: f"{fault}: {quote(text)}" for row, fault, text in faults} | part.problems
         places = [place for place, row in enumerate(part.rows) if row not in problems]
         rows = [part.rows[place] for place in places]
         numbers = torch.from_numpy(values[rows]).float()
-        table = with_numbers(subset(part.table, np.array(places, dtype=np.int64)), numbers)
-        return replace(part, table=table, rows=rows, problems=problems), [smiles[place] for place in places]
+        table = subset(part.table, np.array(places, dtype=np.int64))
+        descriptors = table.columns.get(GRAPH_DENSE)
+        table = with_numbers(table, numbers if descriptors is None else torch.cat([numbers, descriptors], 1))
+        return replace(part, table=table, rows=rows, problems=problems)
 
 
 def with_numbers(table: GraphTable, values: torch.Tensor) -> GraphTable:

@@ -168,8 +168,8 @@ class Molecules(MoleculeBenchmark):
         num_classes = count_classes(task, num_classes, classes)
         self.request = FileRequest(
             self.train_files[0], smiles_column, _tuple(target), task, num_classes or 2, _tuple(classes), id_column,
-            split_column, time_column, time_format, scaffold=split.startswith("scaffold"), on_error=on_error,
-            weight=weight, features="ogb_cip" if chirality == "CIP" else "ogb",
+            split_column, time_column, time_format, scaffold=split.startswith("scaffold"), paired=split == "butina",
+            on_error=on_error, weight=weight, features="ogb_cip" if chirality == "CIP" else "ogb",
             missing=None if missing is None else tuple(missing), log10=_tuple(log10),
             beside=MoleculeFeatures(_tuple(features), categories or {}, descriptors),
         )  # fmt: skip
@@ -232,11 +232,12 @@ class Molecules(MoleculeBenchmark):
         """Return what is computed from a SMILES, the column of SMILES, and what else is read."""
         return *(super().input_recipe() or ()), self.request.beside
 
+    def _input_recipe(self) -> Recipe:
+        return replace(self._recipe(), descriptors=self.request.beside.descriptors)
+
     def _read_file(self, source: str, column: str | None, size: int, wanted: Wanted) -> Iterator[InputPart]:
         """Read like `SmilesInput`, with features and descriptors; a row without a feature is a problem."""
-        parts = super()._read_file(source, column, size, wanted)
-        texts = ((part, self.input_texts(part, column) if part.rows else []) for part in parts)
-        return self.request.beside.join_inputs(texts, source)
+        return self.request.beside.join_inputs(super()._read_file(source, column, size, wanted), source)
 
     def read_objects(self, objects: Sequence[Any], size: int = PART_ROWS) -> Iterator[InputPart]:
         """Read SMILES and RDKit molecules, with descriptors.
@@ -251,11 +252,7 @@ class Molecules(MoleculeBenchmark):
                 f"{self.spec.name}: the model also reads {', '.join((*beside.columns, beside.descriptors or '')[:9])}, "
                 "which these inputs do not have. Predict a file with these columns (--input FILE)."
             )
-        parts = super().read_objects(objects, size)
-        if beside.descriptors is None:
-            return parts
-        texts = ((part, [part.frame["smiles"].iloc[row] for row in part.rows]) for part in parts)
-        return beside.join_inputs(texts, "input")
+        return super().read_objects(objects, size)
 
     def read_labelled(self, source: str, column: str | None = None, size: int = PART_ROWS) -> Iterator[InputPart]:
         """Read labels like `GraphBenchmark.read_labelled`; a computed target needs no column."""
@@ -322,7 +319,7 @@ class Molecules(MoleculeBenchmark):
     def read(self) -> dict[str, Chunks]:
         """Read, check and split the file or files; graphs of a large file stay on disk."""
         molecules = self._read_files(self.train_files)
-        others = {name: self._read_files([path], timed=False) for name, path in self.split_request.files.items()}
+        others = {name: self._read_files([path], cut=False) for name, path in self.split_request.files.items()}
         self.left_out = molecules.left_out + sum(other.left_out for other in others.values())
         rows, self.split_words = self.split_request.divide(molecules, others)
         rows |= {name: torch.arange(len(other.table)) for name, other in others.items()}
@@ -331,9 +328,9 @@ class Molecules(MoleculeBenchmark):
         sources = {name: divide_weights(others.get(name, molecules).table, mean) for name in SPLITS}
         return {name: Selection(sources[name], rows[name]) for name in SPLITS}
 
-    def _read_files(self, files: Sequence[Path], timed: bool = True) -> UserMolecules:
-        """Read files as one; target columns may be missing if the training part has several files."""
-        request = self.request if timed else replace(self.request, time_column=None)
+    def _read_files(self, files: Sequence[Path], cut: bool = True) -> UserMolecules:
+        """Read files that are `cut` into splits as one; targets may be missing if the training part has several."""
+        request = self.request if cut else replace(self.request, time_column=None, paired=False)
         if len(self.train_files) > 1:
             return read_user_files(
                 request, files, track, gaps=len(files) == 1, kept=self._kept, joined=self._joined(files)
@@ -360,13 +357,15 @@ class Molecules(MoleculeBenchmark):
         return sum(read_file_share(request, share, self._kept(request.file), track) for request in requests)
 
     def open_tables(self) -> None:
-        """Open like `GraphBenchmark`; remove the parts of the files once the table exists."""
+        """Open like `GraphBenchmark`; remove the parts of the files once the tables of all folds exist."""
         super().open_tables()
-        others = self.split_request.files.values()
-        for path in (*self.train_files, *others):
-            self._kept(path).remove()
+        others, folds, key = self.split_request.files.values(), self.split_request.folds, self._table_key()
         for files in (self.train_files, *((path,) for path in others)):
             self._joined(files).remove()
+        keys = [{**key, "source": {**key["source"], "folds": [folds, fold]}} for fold in range(folds or 0)]
+        if all(self.store.folder({"kind": "table", **one}).is_dir() for one in keys):
+            for path in (*self.train_files, *others):
+                self._kept(path).remove()
 
 
 def _check_files(train: tuple[Path, ...], further: tuple[Path, ...]) -> None:

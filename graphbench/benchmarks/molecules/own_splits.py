@@ -48,7 +48,7 @@ SplitKind = Literal["random", "scaffold", "scaffold_balanced", "butina", "leader
 RepeatRule = Literal["together", "apart"]
 Rows = Mapping[str, np.ndarray | Tensor]
 
-_CLUSTERS = {"butina": butina_clusters, "leader": leader_clusters}
+_CLUSTERS = ("butina", "leader")
 #: Default Tanimoto distance up to which a molecule joins a centroid or leader: a similarity of 0.35.
 CLUSTER_DISTANCE = 0.65
 #: Maps splits that are the same with every seed to what determines them.
@@ -250,7 +250,12 @@ class MoleculeSplit:
 
     def _clusters(self, canonical: Sequence[str]) -> Texts:
         """Label each molecule with its cluster, and log the number of clusters."""
-        numbers = _CLUSTERS[self.kind](morgan_bits(canonical), self._radius)
+        if self.kind == "leader":  # rows of one molecule have one leader, so each molecule is compared once
+            member = group_numbers(canonical)
+            first = np.unique(member, return_index=True)[1]
+            numbers = leader_clusters(morgan_bits(canonical[row] for row in first), self._radius)[member]
+        else:
+            numbers = butina_clusters(morgan_bits(canonical), self._radius)
         sizes = np.bincount(numbers)
         logger.info(
             "%s: %s makes %d clusters of %d molecules up to the distance %g; the largest has %d, and %d have one.",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib import metadata
 from typing import Any, get_args
@@ -14,6 +14,7 @@ import numpy as np
 from rdkit import rdBase
 
 from graphbench.benchmarks.molecules.chemistry.baselines import logistic_baseline, ridge_baseline
+from graphbench.benchmarks.molecules.chemistry.descriptors import compute_descriptors
 from graphbench.benchmarks.molecules.chemistry.trees import Trees, fit_trees, tree_features
 from graphbench.contracts import Baseline, BenchmarkSpec
 from graphbench.data.columns import from_log10, to_log10
@@ -57,11 +58,7 @@ def fit_rivals(
         Name -> predictions of "val" and "test"; rows that were not predicted are NaN.
     """
     logged = spec.log10_targets
-    key: dict[str, Any] = {
-        "kind": "baselines", "version": _VERSION, "task": [spec.kind, spec.num_classes], "rdkit": rdBase.rdkitVersion,
-        "sklearn": metadata.version("scikit-learn"), "content": _content(smiles, targets),
-        **({"log10": list(logged)} if any(logged) else {}),
-    }  # fmt: skip
+    key = _key("baselines", spec, smiles, targets) | ({"log10": list(logged)} if any(logged) else {})
 
     def build(writer: EntryWriter) -> None:
         if len(smiles[0]) >= _LONG:
@@ -69,7 +66,7 @@ def fit_rivals(
                 "%s: fitting simple models on %s molecules for comparison, which takes minutes the first time.",
                 spec.name, f"{len(smiles[0]):,}",
             )  # fmt: skip
-        fitted = _fit_all(spec, smiles, [to_log10(part, logged) for part in targets])
+        fitted = _fit_all(store, spec, smiles, [to_log10(part, logged) for part in targets])
         writer.meta["baselines"] = [[name, one.seconds, one.note] for name, one in fitted.items()]
         for number, one in enumerate(fitted.values()):
             for split, values in one.predictions.items():
@@ -80,6 +77,16 @@ def fit_rivals(
         name: Baseline({split: np.array(entry.arrays[f"{number}_{split}"]) for split in ("val", "test")}, seconds, note)
         for number, (name, seconds, note) in enumerate(entry.meta["baselines"])
     }
+
+
+def _key(
+    kind: str, spec: BenchmarkSpec, smiles: Sequence[Sequence[str]], targets: Sequence[np.ndarray]
+) -> dict[str, Any]:
+    """Return the key of an entry that depends on these molecules and targets."""
+    return {
+        "kind": kind, "version": _VERSION, "task": [spec.kind, spec.num_classes], "rdkit": rdBase.rdkitVersion,
+        "sklearn": metadata.version("scikit-learn"), "content": _content(smiles, targets),
+    }  # fmt: skip
 
 
 def _content(smiles: Sequence[Sequence[str]], targets: Sequence[np.ndarray]) -> str:
@@ -93,9 +100,9 @@ def _content(smiles: Sequence[Sequence[str]], targets: Sequence[np.ndarray]) -> 
 
 
 def _fit_all(
-    spec: BenchmarkSpec, smiles: Sequence[Sequence[str]], targets: Sequence[np.ndarray]
+    store: Store, spec: BenchmarkSpec, smiles: Sequence[Sequence[str]], targets: Sequence[np.ndarray]
 ) -> dict[str, Baseline]:
-    fitted = _fit_regression(spec, smiles, targets)
+    fitted = _fit_regression(store, spec, smiles, targets)
     count = spec.num_classes if spec.num_classes is not None and spec.num_classes > 2 else targets[0].shape[1]
     if count > _MAX_TREE_TARGETS:
         logger.warning(
@@ -103,19 +110,22 @@ def _fit_all(
             "would take long.", spec.name, count, _MAX_TREE_TARGETS,
         )  # fmt: skip
         return fitted
-    return fitted | _fit_trees(spec, smiles, targets[0], count)
+    return fitted | _fit_trees(store, spec, smiles, targets[0], count)
 
 
 def _fit_trees(
-    spec: BenchmarkSpec, smiles: Sequence[Sequence[str]], targets: np.ndarray, num_targets: int
+    store: Store, spec: BenchmarkSpec, smiles: Sequence[Sequence[str]], targets: np.ndarray, num_targets: int
 ) -> dict[str, Baseline]:
     """Fit random forest and gradient boosting on thinned data; the time of each includes their shared features."""
     started = time.perf_counter()
     train = min(_MAX_TREE_MOLECULES, max(_MIN_TREE_MOLECULES, _MAX_TREE_LABELS // num_targets))
     limits = (train, _MAX_TREE_MOLECULES, _MAX_TREE_MOLECULES)
     rows = [_thin(part, limit) for part, limit in zip(smiles, limits, strict=True)]
-    features = tree_features([[part[row] for row in chosen] for part, chosen in zip(smiles, rows, strict=True)])
-    seconds = time.perf_counter() - started
+    parts = [[part[row] for row in chosen] for part, chosen in zip(smiles, rows, strict=True)]
+    entries, described = [_described(store, part) for part in parts[:2]], time.perf_counter() - started
+    features = tree_features(parts, [entry.arrays["values"] for entry in entries])
+    # What the descriptors took when they were computed, perhaps for an earlier file.
+    seconds = time.perf_counter() - started - described + sum(entry.meta["seconds"] for entry in entries)
 
     def fit(kind: Trees) -> _Predictions:
         values = fit_trees(kind, features, targets[rows[0]], spec.num_classes, spec.kind == "multilabel")
@@ -126,6 +136,18 @@ def _fit_trees(
 
     note = _note_of_thinning([len(chosen) for chosen in rows], [len(part) for part in smiles])
     return {kind: _timed(partial(fit, kind), note, seconds) for kind in get_args(Trees)}
+
+
+def _described(store: Store, smiles: Sequence[str]) -> Entry:
+    """Compute descriptors, or read them from the store: training and validation are the same for each new file."""
+
+    def build(writer: EntryWriter) -> None:
+        started = time.perf_counter()
+        writer.append("values", compute_descriptors("rdkit2d", smiles))
+        writer.meta["seconds"] = time.perf_counter() - started
+
+    key = {"kind": "rdkit2d", "content": _content([smiles], []), "rdkit": rdBase.rdkitVersion}
+    return store.open_or_build(key, build, "descriptors for simple models")
 
 
 def _note_of_thinning(chosen: Sequence[int], sizes: Sequence[int]) -> str:
@@ -140,15 +162,24 @@ def _note_of_thinning(chosen: Sequence[int], sizes: Sequence[int]) -> str:
 
 
 def _fit_regression(
-    spec: BenchmarkSpec, smiles: Sequence[Sequence[str]], targets: Sequence[np.ndarray]
+    store: Store, spec: BenchmarkSpec, smiles: Sequence[Sequence[str]], targets: Sequence[np.ndarray]
 ) -> dict[str, Baseline]:
-    """Fit a ridge regression, or a logistic one unless there are too many labels."""
+    """Fit a ridge regression, or a logistic one unless there are too many labels.
+
+    The store keeps the penalties: to choose them takes most of the fits, and does not depend on the test molecules.
+    """
+    key = _key("penalties", spec, smiles[:2], targets)
+    entry = store.open(key)
+    chosen: list[float] = [] if entry is None else entry.arrays["penalties"].tolist()
+    before: float = 0.0 if entry is None else entry.meta["seconds"]
     if spec.kind == "regression":
         step = max(1, -(-len(smiles[0]) // _MAX_RIDGE_MOLECULES))
         thinned = smiles[0][::step]
         note = "" if step == 1 else f"fitted on {len(thinned):,} of {len(smiles[0]):,} training molecules"
-        fit = partial(ridge_baseline, [thinned, *smiles[1:]], [targets[0][::step], targets[1]])
-        return {"ridge on Morgan counts": _timed(fit, note)}
+        fit = partial(ridge_baseline, [thinned, *smiles[1:]], [targets[0][::step], targets[1]], chosen=chosen)
+        fitted = {"ridge on Morgan counts": _timed(fit, note, before)}
+        _keep_penalties(store, key, chosen, fitted)
+        return fitted
     classes = spec.num_classes if spec.num_classes is not None and spec.num_classes > 2 else 1
     if targets[0].size * classes > _MAX_LABELS:
         of = f" of {classes} classes" if classes > 1 else ""
@@ -157,8 +188,20 @@ def _fit_regression(
             spec.name, targets[0].size, of,
         )  # fmt: skip
         return {}
-    fit = partial(logistic_baseline, smiles, targets, spec.num_classes)
-    return {"logistic regression on Morgan counts": _timed(fit)}
+    fit = partial(logistic_baseline, smiles, targets, spec.num_classes, chosen=chosen)
+    fitted = {"logistic regression on Morgan counts": _timed(fit, before=before)}
+    _keep_penalties(store, key, chosen, fitted)
+    return fitted
+
+
+def _keep_penalties(
+    store: Store, key: Mapping[str, Any], chosen: Sequence[float], fitted: Mapping[str, Baseline]
+) -> None:
+    def build(writer: EntryWriter) -> None:
+        writer.append("penalties", np.array(chosen))
+        writer.meta["seconds"] = sum(one.seconds or 0.0 for one in fitted.values())
+
+    store.open_or_build(key, build, "penalties of simple models")
 
 
 def _timed(fit: Callable[[], _Predictions], note: str = "", before: float = 0.0) -> Baseline:

@@ -24,15 +24,16 @@ import graphbench
 from graphbench.cli.command_line import CommandLine
 from graphbench.cli.options import FLAGS, SEVERAL, Request, own_parser, parse_request, share_of
 from graphbench.cli.parsers import file_to_write, folder_to_write
-from graphbench.cli.split_predictions import learn_from_validation, names_of, predict_split
+from graphbench.cli.same_data import SameData
+from graphbench.cli.split_predictions import check_learning, learn_from_validation, names_of, predict_split
 from graphbench.cli.trained import (
     Answer,
     answered_on,
     chosen_devices,
     chosen_split,
     on_split,
+    open_data,
     predictor_of,
-    training_facts,
 )
 from graphbench.contracts import InputPart
 from graphbench.data.files.listing import files_below
@@ -61,6 +62,8 @@ def predict(arguments: Sequence[str]) -> int:
     """Predict a user's input, or a split, with the best checkpoint of a run, or of several together."""
     requests = _parse_requests(arguments)
     options = requests[0].options
+    if options.interval_by and not options.interval:
+        raise BadInput(f"--interval-by {options.interval_by} needs --interval and a coverage, such as --interval 0.9.")
     if options.input is not None:
         if options.split is not None:
             raise BadInput("--input and --split exclude each other: name the input or the split.")
@@ -92,8 +95,7 @@ def _parse_requests(arguments: Sequence[str]) -> list[Request]:
 def _predict_input(requests: Sequence[Request], arguments: Sequence[str]) -> int:
     options = requests[0].options
     output = file_to_write("--output", check_output(options.output, streams=True))
-    ensemble = _load_ensemble(requests)
-    learn_from_validation(ensemble, requests[0])
+    ensemble = _load_ensemble(requests, arguments)
     counts = Counts()
     with _rereadable(options.input, ensemble.readings) as source:
         blocks = ensemble.read_input(source, options.smiles_column)
@@ -112,8 +114,7 @@ def _predict_in_parts(requests: Sequence[Request], arguments: Sequence[str]) -> 
     folder = folder_to_write("--output", options.output)
     identity, named = _identity(requests)
     with alone() if options.part == AUTO else contextlib.nullcontext():
-        ensemble = _load_ensemble(requests)
-        learn_from_validation(ensemble, requests[0])
+        ensemble = _load_ensemble(requests, arguments)
         identity |= {"device": ensemble.first.device.type, "learned": _learned_values(ensemble)}
         with PartsFolder.opened(folder, identity, named, share, part_rows, resume) as parts:
             blocks = parts.wanted(ensemble.read_input(options.input, options.smiles_column, parts.is_wanted))
@@ -159,8 +160,7 @@ def _predict_blocks(
     devices, intervals = chosen_devices(arguments, ensemble.first.device), ensemble.intervals
     if len(devices) == 1:
         return ensemble.predict_parts(blocks, column)
-    if isinstance(intervals, DistanceBins):
-        raise BadInput("--interval-by distance compares with the training split in one process: --trainer.devices 1.")
+    assert not isinstance(intervals, DistanceBins), "refused before the models learn"
     return answered_on(devices, partial(_load_predictor, list(arguments), ensemble.temperature, intervals), blocks)
 
 
@@ -223,17 +223,19 @@ def _load_predictor(
     return lambda views: next(ensemble.predict_parts([views]))
 
 
-def _load_ensemble(requests: Sequence[Request]) -> Ensemble:
-    """Load the models of the runs, with their data opened if the validation split is needed."""
-    members = []
-    for request in requests:
-        if request.options.interval or request.options.calibrate:
-            member = on_split(request)
-            member.facts = training_facts(request)
-        else:
-            member = predictor_of(request)
-        members.append(member)
-    return Ensemble(members, names_of(requests))
+def _load_ensemble(requests: Sequence[Request], arguments: Sequence[str]) -> Ensemble:
+    """Load the models of the runs; open their data if the validation split is needed, and learn from it."""
+    options = requests[0].options
+    ensemble = Ensemble([predictor_of(request) for request in requests], names_of(requests))
+    check_learning(ensemble, requests[0])
+    by_distance = "distance" in (options.interval_by or "").split(",")
+    if by_distance and len(chosen_devices(arguments, ensemble.first.device)) > 1:
+        raise BadInput("--interval-by distance compares with the training split in one process: --trainer.devices 1.")
+    if options.interval or options.calibrate:
+        for member, request in zip(ensemble.members, requests, strict=True):
+            open_data(member, SameData(request.run, request.options.data_changed))
+        learn_from_validation(ensemble, requests[0])
+    return ensemble
 
 
 @contextlib.contextmanager

@@ -62,8 +62,8 @@ class KeptParts:
         return self._store.open_or_build(key, build, describe)
 
     def remove(self) -> None:
-        """Remove all parts, once the entry exists."""
-        if self.exist():
+        """Remove all parts, once the entry exists; another process that is adding to them removes them later."""
+        if self.exist() and not self._store.is_written():
             shutil.rmtree(self.folder, ignore_errors=True)  # another process may be removing them
 
     def _part(self, span: Span) -> dict[str, Any]:

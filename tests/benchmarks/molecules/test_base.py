@@ -9,6 +9,7 @@ from rdkit import Chem
 
 from graphbench.benchmarks import QM9, ZINC, Molecules, PeptidesFunc
 from graphbench.benchmarks.molecules import base
+from graphbench.benchmarks.molecules.chemistry import files
 from graphbench.benchmarks.molecules.chemistry.files import MoleculeFrame
 from graphbench.benchmarks.molecules.qm9_structures import PackRecord, read_structures
 from graphbench.errors import BadInput
@@ -118,6 +119,16 @@ def test_a_file_without_end_is_read_a_few_parts_ahead(monkeypatch, cores):
     parts.close()
     assert all(len(part.table) == 1 for part in found)
     assert len(taken) <= 10 + 2 * cores + 2
+
+
+def test_records_of_parts_that_nobody_wants_are_not_read(tmp_path, monkeypatch):
+    blocks = [Chem.MolToMolBlock(Chem.MolFromSmiles("C" * length)) for length in range(1, 6)]
+    (tmp_path / "new.sdf").write_text("".join(f"{block}$$$$\n" for block in blocks))
+    read, plain = [], files._record_smiles
+    monkeypatch.setattr(files, "_record_smiles", lambda record: read.append(plain(record)) or read[-1])
+    parts = ZINC()._read_file(str(tmp_path / "new.sdf"), None, 2, lambda row: row == 2)
+    assert [(len(part.frame), part.rows) for part in parts] == [(2, []), (2, [0, 1]), (1, [])]
+    assert read == ["CCC", "CCCC"]
 
 
 def test_molecules_of_parts_that_nobody_wants_are_not_read(tmp_path, monkeypatch):

@@ -1,5 +1,6 @@
 """Numbers that belong to a molecule: from the file to the head, in training, prediction and export."""
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,8 @@ from rdkit.Chem import Descriptors
 from sklearn.preprocessing import StandardScaler
 
 from graphbench.benchmarks import Molecules
-from graphbench.benchmarks.molecules.chemistry import descriptors
+from graphbench.benchmarks.molecules import base
+from graphbench.benchmarks.molecules.chemistry import descriptors, reading
 from graphbench.benchmarks.molecules.chemistry.descriptors import descriptor_names
 from graphbench.benchmarks.molecules.own_features import MoleculeFeatures
 from graphbench.cli import main
@@ -60,6 +62,21 @@ def test_every_graph_has_the_numbers_of_its_row(file, frame):
         place = 3 + descriptor_names("rdkit2d").index("TPSA")
         tpsa = [Descriptors.TPSA(Chem.MolFromSmiles(text)) for text in rows["smiles"]]
         np.testing.assert_allclose(values[:, place], tpsa, rtol=1e-5)
+
+
+@pytest.mark.parametrize("columns", [True, False])
+def test_descriptors_of_an_input_are_computed_by_the_processes_that_read_it(file, frame, monkeypatch, columns):
+    data = opened(file, descriptors="morgan", **({} if columns else {"features": None, "categories": None}))
+    for part in (parts := list(data.read_input(str(file), size=7))):
+        values = part.table.columns["graph_dense"].numpy()[:, -descriptors.MORGAN_BITS :]
+        np.testing.assert_array_equal(values, descriptors.compute_descriptors("morgan", part.frame["smiles"]))
+    assert sum(len(part.rows) for part in parts) == len(frame)
+    monkeypatch.setattr(base, "available_cores", lambda: 2)
+    numbers = lambda kind, texts, workers: np.full((len(texts), 1), os.getpid(), np.float32)  # noqa: E731
+    monkeypatch.setattr(reading, "compute_descriptors", numbers)
+    processes = {float(part.table.columns["graph_dense"][0, -1]) for part in data.read_input(str(file), size=7)}
+    assert processes
+    assert os.getpid() not in processes
 
 
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="reads which files are mapped")

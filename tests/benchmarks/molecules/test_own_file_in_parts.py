@@ -47,7 +47,7 @@ def test_shares_of_a_file_in_parts_give_the_bits_of_reading_it_whole(marred, tmp
     shared.prepare_data()
     assert len(read) == len(SMILES) + 10, "every molecule once"
     assert arrays_of(tmp_path / "shared") == arrays_of(tmp_path / "whole")
-    assert not list((tmp_path / "shared" / "parts").iterdir())
+    assert bool(list((tmp_path / "shared" / "parts").iterdir())) == ("folds" in options)  # the other folds need them
     molecules("alone").prepare_data()
     assert arrays_of(tmp_path / "alone") == arrays_of(tmp_path / "whole")
 
@@ -67,6 +67,35 @@ def test_a_reading_that_is_cut_off_loses_the_part_it_is_in(file, tmp_path, monke
         Molecules(str(file), "value", store=str(tmp_path / "store")).prepare_data()
     Molecules(str(file), "value", store=str(tmp_path / "store")).prepare_data()
     assert read == [0, 8, 16, 16, 24]
+
+
+def test_folds_share_the_reading_of_their_molecules(file, tmp_path, monkeypatch):
+    monkeypatch.setattr(kept, "PART_ROWS", 8)
+    read, read_chunk = [], reading.read_chunk
+    monkeypatch.setattr(reading, "read_chunk", lambda recipe, chunk: read.append(chunk[0]) or read_chunk(recipe, chunk))
+    for fold in (2, 0, 1):
+        assert read == ([] if fold == 2 else [0, 8, 16, 24])
+        Molecules(str(file), "value", folds=3, fold=fold, store=str(tmp_path / "store")).prepare_data()
+    assert not list((tmp_path / "store" / "parts").iterdir())
+
+
+def test_parts_stay_while_another_process_adds_to_them(file, tmp_path, monkeypatch):
+    def molecules(seed):
+        return Molecules(str(file), "value", split_seed=seed, store=str(tmp_path / "store"))
+
+    molecules(0).prepare_data()
+    monkeypatch.setattr(kept, "PART_ROWS", 8)
+    read, read_chunk = [], reading.read_chunk
+
+    def beside(recipe, chunk):
+        read.append(chunk[0])
+        molecules(0).prepare_data()  # as `test` of a run on the same file
+        return read_chunk(recipe, chunk)
+
+    monkeypatch.setattr(reading, "read_chunk", beside)
+    molecules(1).prepare_data()
+    assert read == [0, 8, 16, 24]
+    assert not list((tmp_path / "store" / "parts").iterdir())
 
 
 def test_several_files_in_parts_are_one_training_set(file, marred, tmp_path, monkeypatch):

@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 from graphbench.benchmarks import Molecules
+from graphbench.benchmarks.molecules import own_splits
+from graphbench.benchmarks.molecules.chemistry import clusters, user_file
 from graphbench.benchmarks.molecules.chemistry.clusters import (
     butina_clusters,
     leader_clusters,
@@ -232,6 +234,24 @@ def test_clusters_that_fill_no_part_are_refused(write, opened):
         opened(write("a.csv", ["C" * n for n in range(6, 20)]), split="butina", cluster_distance=0.99)
     with pytest.raises(BadInput, match="folds=5"):
         opened(write("a.csv", ["C" * n for n in range(6, 20)]), split="butina", cluster_distance=0.99, folds=5, fold=0)
+
+
+def test_leaders_are_compared_once_for_each_molecule(write, opened, monkeypatch):
+    counts, plain = [], own_splits.leader_clusters
+    monkeypatch.setattr(
+        own_splits, "leader_clusters", lambda bits, radius: counts.append(len(bits)) or plain(bits, radius)
+    )
+    opened(write("a.csv", SMILES * 5), split="leader")
+    assert counts == [len(SMILES)]
+
+
+def test_too_many_molecules_for_all_pairs_are_refused_before_they_are_read(write, opened, monkeypatch):
+    monkeypatch.setattr(clusters, "MOST_OF_BUTINA", len(SMILES) - 1)
+    file, other = write("a.csv"), write("b.csv", SMILES[:-1])
+    assert len(opened(other, split="butina", test_file=file).tables["test"]) == len(SMILES)
+    monkeypatch.setattr(user_file, "read_kept", lambda *_: pytest.fail("RDKit read the molecules"))
+    with pytest.raises(BadInput, match=f"each pair of {len(SMILES)} molecules"):
+        opened(file, split="butina")
 
 
 @pytest.mark.parametrize("repeats", ["together", "apart"])

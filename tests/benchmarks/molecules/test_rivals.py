@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from graphbench.benchmarks.molecules import rivals
+from graphbench.benchmarks.molecules.chemistry import baselines, trees
 from graphbench.benchmarks.molecules.chemistry.baselines import ALPHAS
 from graphbench.benchmarks.molecules.chemistry.trees import fit_trees, tree_features
 from graphbench.data import progress
@@ -59,6 +60,24 @@ def test_another_split_is_fitted_again(tmp_path):
         before = len(list(tmp_path.glob("baselines-*")))
         rivals.fit_rivals(store, spec, smiles, targets)
         assert len(list(tmp_path.glob("baselines-*"))) == before + 1
+
+
+@pytest.mark.parametrize("task", ["graph-regression", "graph-multilabel"])
+def test_what_does_not_depend_on_the_new_molecules_is_computed_once(tmp_path, monkeypatch, task):
+    y = numbers(2) if task == "graph-regression" else [part % 2 for part in numbers(2)]
+    other, spec, store = [*PARTS[:2], ["CCOCC", "CCBr", "NCCN"]], spec_of(task, 2), Store(tmp_path / "one")
+    alone = rivals.fit_rivals(Store(tmp_path / "other"), spec, other, y)
+    first = rivals.fit_rivals(store, spec, PARTS, y)
+    counts, plain = [], trees.compute_descriptors
+    monkeypatch.setattr(baselines, "_select", None)
+    monkeypatch.setattr(rivals, "compute_descriptors", None)
+    monkeypatch.setattr(trees, "compute_descriptors", lambda kind, part: counts.append(len(part)) or plain(kind, part))
+    again = rivals.fit_rivals(store, spec, other, y)
+    assert counts == [3]
+    for name, one in again.items():
+        np.testing.assert_array_equal(one.predictions["test"], alone[name].predictions["test"])
+        np.testing.assert_array_equal(one.predictions["val"], first[name].predictions["val"])
+    assert all(again[name].seconds >= first[name].seconds for name in list(again)[:1])
 
 
 def test_large_data_are_thinned_and_the_note_counts_them(tmp_path, monkeypatch):

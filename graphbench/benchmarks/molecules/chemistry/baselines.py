@@ -36,11 +36,15 @@ def morgan_counts(smiles: Sequence[str]) -> list[dict[int, int]]:
 
 
 def ridge_baseline(
-    smiles: Sequence[Sequence[str]], targets: Sequence[np.ndarray], alphas: Sequence[float] = ALPHAS
+    smiles: Sequence[Sequence[str]],
+    targets: Sequence[np.ndarray],
+    alphas: Sequence[float] = ALPHAS,
+    chosen: list[float] | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Fit ridge regressions on Morgan counts, one per target, with the penalty that minimises the validation MAE.
 
-    Targets of train and val are `[M]` or `[M, T]`, NaN where unknown.
+    Targets of train and val are `[M]` or `[M, T]`, NaN where unknown. An empty list `chosen` receives the penalties of
+    the targets; if it has those of an earlier call with the same train and val, they are not chosen again.
 
     Returns:
         Predictions `[M, T]` for val and test; NaN for a target that training lacks.
@@ -53,7 +57,7 @@ def ridge_baseline(
         return Ridge(alpha=alpha).fit(rows, target).predict
 
     train_y, val_y = (_columns(part) for part in targets[:2])
-    return _stack(_fit_each(fit, _mae, alphas, _matrices(smiles), train_y, val_y, "ridge"))
+    return _stack(_fit_each(fit, _mae, alphas, _matrices(smiles), train_y, val_y, "ridge", chosen))
 
 
 def logistic_baseline(
@@ -61,11 +65,12 @@ def logistic_baseline(
     targets: Sequence[np.ndarray],
     num_classes: int | None,
     inverse_penalties: Sequence[float] = INVERSE_PENALTIES,
+    chosen: list[float] | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Fit logistic regressions on Morgan counts, with the penalty that minimises the validation log loss.
 
     Targets of train and val are classes `[M]` or `[M, 1]`, -1 where unknown; or, if `num_classes` is None, labels 0 and
-    1 `[M, T]`, NaN where unknown, each fitted separately.
+    1 `[M, T]`, NaN where unknown, each fitted separately. `chosen` is that of `ridge_baseline`.
 
     Returns:
         Probabilities for val and test: of classes `[M, C]`, of labels `[M, T]`.
@@ -91,7 +96,7 @@ def logistic_baseline(
     train_y, val_y = (_columns(part) for part in targets[:2])
     if num_classes is not None:
         train_y, val_y = (np.where(part < 0, np.nan, part)[:, :1] for part in (train_y, val_y))
-    fits = _fit_each(fit, _log_loss, inverse_penalties, counts, train_y, val_y, "logistic")
+    fits = _fit_each(fit, _log_loss, inverse_penalties, counts, train_y, val_y, "logistic", chosen)
     if num_classes is not None:
         return fits[0]
     return _stack([(val[:, 1], test[:, 1]) for val, test in fits])
@@ -146,17 +151,28 @@ def _fit_each(
     targets: np.ndarray,
     val_targets: np.ndarray,
     what: str,
+    chosen: list[float] | None,
 ) -> list[tuple[np.ndarray, np.ndarray]]:
     """Predict val and test with the best model for each column of `targets`, and show the progress."""
-    with progress(f"Fitting {what} regressions", targets.shape[1] * (len(penalties) + 1), "fits") as advance:
+    train, val, test = counts
+    chosen = [] if chosen is None else chosen
+    fits = targets.shape[1] * (1 if chosen else len(penalties) + 1)
+    with progress(f"Fitting {what} regressions", fits, "fits") as advance:
 
         def counted(penalty: float, rows: sparse.csr_matrix, target: np.ndarray) -> _Predict:
             predict = fit(penalty, rows, target)
             advance(1)
             return predict
 
-        columns = zip(targets.T, val_targets.T, strict=True)
-        return [_best(counted, loss, penalties, counts, target, val_target) for target, val_target in columns]
+        if not chosen:
+            columns = zip(targets.T, val_targets.T, strict=True)
+            chosen += [_best(counted, loss, penalties, (train, val), target, known) for target, known in columns]
+        answers = []
+        for penalty, target in zip(chosen, targets.T, strict=True):
+            rows = np.flatnonzero(~np.isnan(target))
+            predict = counted(penalty, train[rows], target[rows])
+            answers.append((_predict_rows(predict, val), _predict_rows(predict, test)))
+        return answers
 
 
 def _best(
@@ -166,19 +182,16 @@ def _best(
     counts: Sequence[sparse.csr_matrix],
     target: np.ndarray,
     val_target: np.ndarray,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Predict val and test with the model of smallest loss on val, or on training rows if val has no target."""
-    train, val, test = counts
+) -> float:
+    """Return the penalty of the model of smallest loss on val, or on training rows if val has no target."""
+    train, val = counts
     rows, scored = np.flatnonzero(~np.isnan(target)), ~np.isnan(val_target)
     if scored.any():
-        penalty = _select(fit, loss, penalties, (train[rows], target[rows]), (val[scored], val_target[scored]))
-    elif len(rows) > _HELD_OUT:
+        return _select(fit, loss, penalties, (train[rows], target[rows]), (val[scored], val_target[scored]))
+    if len(rows) > _HELD_OUT:
         held, rest = rows[::_HELD_OUT], np.delete(rows, np.s_[::_HELD_OUT])
-        penalty = _select(fit, loss, penalties, (train[rest], target[rest]), (train[held], target[held]))
-    else:
-        penalty = penalties[0]
-    predict = fit(penalty, train[rows], target[rows])
-    return _predict_rows(predict, val), _predict_rows(predict, test)
+        return _select(fit, loss, penalties, (train[rest], target[rest]), (train[held], target[held]))
+    return penalties[0]
 
 
 def _select(

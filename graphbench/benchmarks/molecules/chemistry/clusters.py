@@ -37,6 +37,15 @@ def morgan_bits(smiles: Iterable[str]) -> Bits:
         return [generator.GetFingerprint(parse_smiles(text)) for text in smiles]
 
 
+def check_pairs(count: int) -> None:
+    """Refuse more molecules than Butina's clusters can compare with each other."""
+    if count > MOST_OF_BUTINA:
+        raise BadInput(
+            f"split=butina compares each pair of {count:,} molecules, and takes at most {MOST_OF_BUTINA:,}. Use "
+            "split=leader, whose clusters of the same radius compare molecules only with leaders."
+        )
+
+
 def butina_clusters(bits: Bits, distance: float) -> np.ndarray:
     """Cluster molecules around those with the most neighbours (Taylor 1995; Butina 1999).
 
@@ -52,11 +61,7 @@ def butina_clusters(bits: Bits, distance: float) -> np.ndarray:
         [0, 1, 0]
     """
     count = len(bits)
-    if count > MOST_OF_BUTINA:
-        raise BadInput(
-            f"split=butina compares each pair of {count:,} molecules, and takes at most {MOST_OF_BUTINA:,}. Use "
-            "split=leader, whose clusters of the same radius compare molecules only with leaders."
-        )
+    check_pairs(count)
     # RDKit's ClusterData needs a matrix of float64, 64 times as large as these bits.
     near = np.zeros((count, -(-count // 8)), dtype=np.uint8)
     sizes = np.zeros(count, dtype=np.int64)

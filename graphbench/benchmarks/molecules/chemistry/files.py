@@ -112,7 +112,8 @@ def stream_molecules(
 ) -> Iterator[MoleculeFrame]:
     """Read a file, or SMILES from standard input ("-"), in parts of `size` rows; raise the errors of `read_rows`.
 
-    `wanted` receives the number of a part's first row and returns whether its cells are needed, see `Table.parts`.
+    `wanted` receives the number of a part's first row and returns whether its molecules are needed, see `Table.parts`;
+    others are only counted.
     """
     if str(source) == STANDARD_INPUT:
         table = lines_table("standard input", sys.stdin, smiles_column)
@@ -128,8 +129,8 @@ def _parts(
 ) -> Iterator[MoleculeFrame]:
     name, count = table.column(smiles_column), 0
     for part in table.parts(size, wanted):
-        if not part.is_read:
-            smiles = []
+        if wanted is not None and not wanted(count):
+            smiles, part.problems = [], {}
         elif table.records:  # from here on, a record is its SMILES, also in the row repeated in predictions
             parsed = [_record_smiles(record) for record in part.frame[name]]
             broken = [row for row, text in enumerate(parsed) if text is None]

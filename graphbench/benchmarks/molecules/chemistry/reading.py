@@ -15,6 +15,11 @@ from typing import Any, TypeAlias, TypeVar
 import numpy as np
 from rdkit import Chem, rdBase
 
+from graphbench.benchmarks.molecules.chemistry.descriptors import (
+    DescriptorSet,
+    compute_descriptors,
+    descriptor_names,
+)
 from graphbench.benchmarks.molecules.chemistry.features import (
     GRAPH_OF,
     NUM_COLUMNS,
@@ -48,12 +53,14 @@ class Recipe:
         scaffold: whether to compute the Murcko scaffold.
         canonical: whether to write the canonical SMILES of what the features show (no isotopes, no map numbers), which
             is equal for molecules that a model cannot distinguish.
+        descriptors: descriptors of whole molecules, if any.
     """
 
     features: FeatureSet
     ring_term: RingTerm | None = None
     scaffold: bool = False
     canonical: bool = False
+    descriptors: DescriptorSet | None = None
 
 
 @dataclass
@@ -71,6 +78,7 @@ class MoleculeArrays:
         problems: (input row, kind, detail) of every molecule that was left out.
         canonical: canonical SMILES without isotopes and map numbers `[M]`, or empty.
         remarks: (input row, what the features do not show) for readable molecules.
+        descriptors: descriptors, float32 `[M, D]`, or `[0, 0]`.
     """
 
     rows: np.ndarray
@@ -85,6 +93,7 @@ class MoleculeArrays:
     problems: list[tuple[int, str, str]]
     canonical: Sequence[str] = ()
     remarks: list[tuple[int, str]] = field(default_factory=list)
+    descriptors: np.ndarray = field(default_factory=lambda: np.zeros((0, 0), np.float32))
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -142,7 +151,12 @@ def read_chunk(recipe: Recipe, chunk: tuple[int, Sequence[str]]) -> MoleculeArra
     molecules, problems = read_each(
         lambda smiles: examine(recipe, parse_smiles(smiles)), texts, start, lambda _, smiles: quote(smiles)
     )
-    return stack_molecules(recipe, molecules, problems)
+    arrays = stack_molecules(recipe, molecules, problems)
+    if recipe.descriptors is not None:
+        arrays.descriptors = compute_descriptors(
+            recipe.descriptors, [texts[row - start] for row in molecules], workers=1
+        )
+    return arrays
 
 
 def stack_molecules(
@@ -236,3 +250,5 @@ def warm_up(recipe: Recipe) -> None:
         ogb_vocabulary()
     if recipe.ring_term:
         sa_scorer()
+    if recipe.descriptors is not None:
+        descriptor_names(recipe.descriptors)

@@ -24,7 +24,7 @@ from graphbench.benchmarks.molecules.chemistry.reading import (
 )
 from graphbench.benchmarks.tables import make_table
 from graphbench.contracts import Column, GraphTable
-from graphbench.contracts.table import EDGE, GRAPH, NODE, WEIGHT, pointer
+from graphbench.contracts.table import EDGE, GRAPH, GRAPH_DENSE, NODE, WEIGHT, pointer
 from graphbench.data.columns import split_bounds, to_exact_float
 from graphbench.data.entry import Entry, EntryWriter
 from graphbench.data.mapped import trim_mapped
@@ -41,8 +41,13 @@ _GRAPH_FIELDS = ("x", "edge_index", "edge_attr")
 
 
 def to_table(arrays: MoleculeArrays) -> GraphTable:
-    """Create a table of `x`, `edge_index` and `edge_attr` of all readable molecules, in the narrow dtypes to store."""
+    """Create a table of `x`, `edge_index` and `edge_attr` of all readable molecules, in the narrow dtypes to store.
+
+    Descriptors become `graph_dense`.
+    """
     columns = {"x": (arrays.x, NODE), "edge_index": (arrays.edge_index, EDGE), "edge_attr": (arrays.edge_attr, EDGE)}
+    if arrays.descriptors.shape[1]:
+        columns[GRAPH_DENSE] = (arrays.descriptors, GRAPH)
     return make_table(columns, arrays.num_nodes, arrays.num_edges)
 
 

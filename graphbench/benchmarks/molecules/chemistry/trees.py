@@ -28,15 +28,19 @@ _LEAF, _LEAF_SHARE = 20, 10
 _SHARE = 1 / 3
 
 
-def tree_features(smiles: Sequence[Sequence[str]]) -> list[np.ndarray]:
-    """Compute Morgan counts that are frequent in training (first split), then descriptors: float32 `[M, columns]`."""
+def tree_features(smiles: Sequence[Sequence[str]], known: Sequence[np.ndarray] = ()) -> list[np.ndarray]:
+    """Compute Morgan counts that are frequent in training (first split), then descriptors: float32 `[M, columns]`.
+
+    `known` has descriptors of the first splits that are not computed again.
+    """
     counts = [morgan_counts(part) for part in smiles]
     molecules_with = Counter(name for row in counts[0] for name in row)
     frequent = [name for name, number in molecules_with.most_common(_MAX_COLUMNS) if number >= _MIN_MOLECULES]
     columns = np.array(sorted(frequent), dtype=np.int64)
+    descriptors = [*known, *(compute_descriptors("rdkit2d", part) for part in smiles[len(known) :])]
     return [
-        np.hstack([count_matrix(rows, columns).toarray().astype(np.float32), compute_descriptors("rdkit2d", part)])
-        for rows, part in zip(counts, smiles, strict=True)
+        np.hstack([count_matrix(rows, columns).toarray().astype(np.float32), values])
+        for rows, values in zip(counts, descriptors, strict=True)
     ]
 
 

@@ -12,6 +12,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
+from graphbench.benchmarks.molecules.chemistry.clusters import check_pairs
 from graphbench.benchmarks.molecules.chemistry.features import FeatureSet
 from graphbench.benchmarks.molecules.chemistry.files import (
     MoleculeRows,
@@ -70,7 +71,8 @@ class FileRequest:
 
     `targets` is `("penalized_logp",)` if that property is computed. `classes` is empty if the file has class numbers.
     `missing` is None for only the usual words, () for only empty cells. Targets in `log10` must be above 0. `scaffold`
-    requests Murcko scaffolds, `time_column` the time of each molecule, in the format `time_format`.
+    requests Murcko scaffolds, `time_column` the time of each molecule, in the format `time_format`. `paired` means that
+    all molecules will be compared with each other.
     """
 
     file: Path
@@ -84,6 +86,7 @@ class FileRequest:
     time_column: str | None = None
     time_format: str | None = None
     scaffold: bool = False
+    paired: bool = False
     on_error: OnError = "stop"
     weight: str | None = None
     features: FeatureSet = "ogb_cip"
@@ -197,6 +200,8 @@ def read_user_file(request: FileRequest, track: Track | None = None, kept: KeptP
             counts the problems and names lines.
     """
     rows = read_rows(request.file, request.smiles_column, request.columns)
+    if request.paired and request.on_error == "stop":  # else it depends on the rows that are left
+        check_pairs(len(rows.lines))
     if request.computed and PENALIZED_LOGP in rows.header:
         raise BadInput(
             f"{request.file}: the target {PENALIZED_LOGP!r} is computed, but the file has a column of that name too. "
