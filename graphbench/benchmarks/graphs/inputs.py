@@ -65,7 +65,8 @@ def parts_of_source(
             raise  # otherwise it becomes a problem of its row
     if sample is not None:
         for level, name in columns:
-            sample.column(level, name)
+            if level != EDGE or len(sample.edges) or not first.one_by_one:  # a graph without edges needs no columns
+                sample.column(level, name)
 
     def build_wanted() -> Iterator[InputPart]:
         row = 0
