@@ -247,6 +247,10 @@ def feature_arrays(raw: RawGraphs, plan: FeaturePlan) -> tuple[np.ndarray | None
         BadInput: new graphs have a category that is not in the plan, or a column of another width.
     """
     coded, dense = [], []
+    if plan.level == EDGE and not len(raw.edges):  # such graphs need no columns
+        coded = [np.empty((0, column.width), dtype=np.int64) for column in plan.columns if column.sizes]
+        dense = [np.empty((0, column.width), dtype=np.float32) for column in plan.columns if not column.sizes]
+        return _side_by_side(coded), _side_by_side(dense)
     for column in plan.columns:
         values = _column_values(raw, plan.level, column.name)
         width = 1 if values.ndim == 1 else values.shape[1]

@@ -65,7 +65,8 @@ def parts_of_source(
             raise  # otherwise it becomes a problem of its row
     if sample is not None:
         for level, name in columns:
-            sample.column(level, name)
+            if level != EDGE or len(sample.edges) or not first.one_by_one:  # a graph without edges needs no columns
+                sample.column(level, name)
 
     def build_wanted() -> Iterator[InputPart]:
         row = 0
@@ -92,19 +93,14 @@ def parts_of_objects(objects: Sequence[Any], directed: bool, size: int) -> Itera
 
 
 def _build_part(part: RawPart, build: BuildTable) -> InputPart:
-    """Build the graphs of a part: all at once, and one by one only if that fails."""
+    """Build the graphs of a part: all at once, or without the invalid ones."""
     rows = list(range(part.size))
     problems: dict[int, str] = {}
     built: tuple[RawGraphs, GraphTable] | None
     try:
         built = _build_rows(part, rows, build)
     except GraphbenchError:
-        # One by one takes many times as long, and nearly all parts are valid.
-        for row in rows:
-            try:
-                _build_rows(part, [row], build)
-            except GraphbenchError as error:
-                problems[row] = str(error)
+        problems = _problems(part, rows, build)
         rows = [row for row in rows if row not in problems]
         built = _build_rows(part, rows, build) if rows else None
     raw, table = built or (None, _no_graph())
@@ -115,6 +111,21 @@ def _build_part(part: RawPart, build: BuildTable) -> InputPart:
     node_names = ([] if part.names_nodes else None) if raw is None else raw.names_of_nodes()
     by_row = None if node_names is None else dict(zip(rows, node_names, strict=True))
     return InputPart(frame, table, rows, problems, by_row)
+
+
+def _problems(part: RawPart, rows: Sequence[int], build: BuildTable) -> dict[int, str]:
+    """Find the invalid graphs among some, and the reasons.
+
+    Rows are halved until their graphs are valid: building each graph alone takes many times as long.
+    """
+    try:
+        _build_rows(part, rows, build)
+    except GraphbenchError as error:
+        if len(rows) == 1:
+            return {rows[0]: str(error)}
+        middle = len(rows) // 2
+        return _problems(part, rows[:middle], build) | _problems(part, rows[middle:], build)
+    return {}
 
 
 def _build_rows(part: RawPart, rows: Sequence[int], build: BuildTable) -> tuple[RawGraphs, GraphTable]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache, partial
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -14,7 +15,7 @@ import torch
 from torch import Tensor
 
 from graphbench.contracts import GraphTable
-from graphbench.contracts.table import EDGE, EDGE_INDEX, GRAPH, NODE, Column, pointer
+from graphbench.contracts.table import EDGE, EDGE_INDEX, GRAPH, NODE, Column, pointer, ranges
 from graphbench.errors import BadInput, UnknownName
 
 Level = Literal["graph", "node", "edge"]
@@ -182,11 +183,10 @@ class RawGraphs:
 
     def select(self, graphs: Sequence[int]) -> RawGraphs:
         """Return some graphs, in ascending order; messages still name their place in the source."""
-        chosen = np.zeros(len(self), dtype=bool)
-        chosen[list(graphs)] = True
+        chosen = np.asarray(graphs, dtype=np.int64)
         counts = {GRAPH: np.ones(len(self), dtype=np.int64), NODE: self.num_nodes, EDGE: self.num_edges}
         counts |= {kind: pairs.counts for kind, pairs in self.pairs.items()}
-        rows = {level: np.flatnonzero(np.repeat(chosen, count)) for level, count in counts.items()}
+        rows = {level: _rows_of(count, chosen) for level, count in counts.items()}
         return replace(
             self,
             num_nodes=self.num_nodes[chosen],
@@ -222,14 +222,21 @@ class RawGraphs:
         return GraphTable(tensors, layout, ptr)
 
 
+def _rows_of(counts: np.ndarray, graphs: np.ndarray) -> np.ndarray:
+    """Return the rows of some graphs, given how many rows each graph has."""
+    rows: np.ndarray = ranges(*map(torch.from_numpy, ((np.cumsum(counts) - counts)[graphs], counts[graphs]))).numpy()
+    return rows
+
+
 def parts_of_raw(raw: RawGraphs, size: int) -> Iterator[RawPart]:
     """Split graphs in memory into parts of `size`."""
     for start in range(0, len(raw), size):
-
-        def join(rows: Sequence[int], start: int = start) -> RawGraphs:
-            return raw.select([start + row for row in rows])
-
         names = raw.names[start : start + size]
+        part = cache(partial(raw.select, range(start, start + len(names))))
+
+        def join(rows: Sequence[int], part: Callable[[], RawGraphs] = part) -> RawGraphs:
+            return part().select(rows)
+
         yield RawPart(len(names), join, names.__getitem__, raw.node_names is not None)
 
 

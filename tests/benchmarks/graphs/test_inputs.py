@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from itertools import pairwise
 
 import networkx as nx
 import pandas as pd
 import pytest
 import torch
+from torch_geometric.data import Data
 
 from graphbench.benchmarks import Graphs
 from graphbench.benchmarks.graphs import inputs
+from graphbench.benchmarks.graphs.raw import parts_of_raw
 from graphbench.benchmarks.graphs.readers import json_lines
+from graphbench.benchmarks.graphs.readers.objects import raw_from_objects
 from graphbench.errors import BadInput, MissingData, UnknownName
 
 
@@ -94,6 +98,44 @@ def test_a_line_that_cannot_be_used_is_a_problem_of_its_row(benchmark, write):
     assert "line 5, edge 0: joins the nodes 0 and 9" in part.problems[2]
     assert "element is Xx, which is none of the known categories" in part.problems[3]
     assert "'charge'" in part.problems[4]
+
+
+def test_an_invalid_graph_is_found_by_halves(benchmark, write, monkeypatch):
+    calls = []
+    build = inputs._build_rows
+    monkeypatch.setattr(inputs, "_build_rows", lambda *words: calls.append(words[1]) or build(*words))
+    (part,) = benchmark.read_input(write(*map(line, range(77)), line(77, edges=[[0, 9]]), *map(line, range(78, 128))))
+    assert list(part.problems) == [77]
+    assert len(part.table) == 127
+    assert len(calls) < 3 * 7  # 128 is 2^7
+
+
+@pytest.mark.parametrize("edge_features", [{}, {"order": []}])
+def test_graphs_without_edges_need_no_columns_of_edges_wherever_they_are(benchmark, write, edge_features):
+    alone = line(0, nodes={"element": ["C"], "charge": [0.1]}, edges=[], edge_features=edge_features)
+    invalid = line(1, edges=[[0, 9]])
+    for lines, problems in (([alone], []), ([alone, line(2)], []), ([invalid, alone, invalid], [0, 2])):
+        (part,) = benchmark.read_input(write(*lines))
+        assert list(part.problems) == problems
+        assert part.table.num_nodes.min() == 1
+        assert part.table.columns["edge_attr"].shape[1] == 1
+
+
+def test_parts_of_graphs_in_memory_copy_no_more_than_their_rows():
+    edges = torch.tensor([[0], [1]])
+    graphs = [Data(x=torch.randn(200, 1), edge_index=edges, y=torch.randn(1)) for _ in range(400)]
+    raw = raw_from_objects(graphs, "graphs")
+    parts = list(parts_of_raw(raw, 100))
+    parts[2].join([0])
+    tracemalloc.start()
+    joined = parts[2].join([7, 9])
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < raw.num_nodes.sum() / 2  # less than a byte for each node
+    assert joined.names == ["207", "209"]
+    assert joined.place("node", 201) == "graphs, graph 209, node 1"
+    expected = torch.cat([graphs[207].x, graphs[209].x]).numpy()
+    assert (joined.columns["node"]["x"] == expected).all()
 
 
 def test_a_line_without_a_graph_keeps_its_id(benchmark, write):
