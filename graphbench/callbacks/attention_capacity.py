@@ -8,7 +8,7 @@ import pytorch_lightning as pl
 import torch
 from torch_geometric.data import Data
 
-from graphbench.callbacks.probe import ProbeCallback, watched
+from graphbench.callbacks.probe import LARGEST_MATRIX, ProbeCallback, watched
 from graphbench.contracts import Encoding, GraphTable
 from graphbench.contracts.spec import Split
 from graphbench.diagnostics import Patterns, Summary, merge, summarise_attention, summarise_capacity
@@ -24,7 +24,8 @@ class AttentionCapacity(ProbeCallback):
     entropy, share of zeros and row sums of attention matrices. See `graphbench.diagnostics.summary` for all measures.
 
     The substructures are found again on the probe graphs, whatever the model itself reads, so that all models of a
-    comparison are measured with the same vocabulary.
+    comparison are measured with the same vocabulary. Graphs above 4,096 nodes are left out with a warning: the bound
+    and the attention need matrices of all pairs of nodes.
 
     It writes `diagnostics/attention_capacity.csv` and logs `attention_capacity/MEASURE/layer_L`. TensorBoard gets a
     figure of layers by epochs for each measure, drawn after 1, 2, 4, 8, ... measurements and the last, and histograms
@@ -46,6 +47,7 @@ class AttentionCapacity(ProbeCallback):
 
     name: ClassVar[str] = "attention_capacity"
     histograms: ClassVar[tuple[str, ...]] = ("capacity", "entropy")
+    largest: ClassVar[int | None] = LARGEST_MATRIX
 
     def __init__(
         self,

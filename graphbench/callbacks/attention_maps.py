@@ -14,6 +14,7 @@ from torch_geometric.data import Data
 
 from graphbench.callbacks.diagnostic_table import trained_for
 from graphbench.callbacks.probe import (
+    LARGEST_MATRIX,
     ProbeGraphs,
     check_positive,
     choose_graphs,
@@ -40,8 +41,6 @@ log = logging.getLogger(__name__)
 
 #: Number of layers and heads that are shown by default; more make a figure unreadable.
 _MOST = 4
-#: Nodes of the largest graph whose matrices are drawn.
-_LARGEST = 4096
 
 
 class AttentionMaps(pl.Callback):
@@ -97,7 +96,9 @@ class AttentionMaps(pl.Callback):
         """Refuse what cannot be drawn, before hours of training."""
         graphs, rows = self._graphs(trainer)
         if self.graphs is not None and len(rows) < len(self.graphs):
-            raise BadInput(f"graphs of AttentionMaps must have at most {_LARGEST:,} nodes each, got {self.graphs}.")
+            raise BadInput(
+                f"graphs of AttentionMaps must have at most {LARGEST_MATRIX:,} nodes each, got {self.graphs}."
+            )
         # Only named layers and heads can be absent, which a pass on one graph shows.
         if rows and (self.layers is not None or self.heads is not None):
             self._maps(trainer, pl_module, graphs.batch(rows[:1]))
@@ -137,11 +138,11 @@ class AttentionMaps(pl.Callback):
     def _graphs(self, trainer: pl.Trainer) -> tuple[ProbeGraphs, list[int]]:
         """Return the chosen graphs, and which of them are small enough to be drawn."""
         graphs = probe_graphs(trainer, self.split, torch.tensor(self._rows(trainer), dtype=torch.int64))
-        rows = (graphs.table.num_nodes <= _LARGEST).nonzero()[:, 0].tolist()
+        rows = (graphs.table.num_nodes <= LARGEST_MATRIX).nonzero()[:, 0].tolist()
         if left_out := len(graphs.table) - len(rows):
             log.warning(
                 "AttentionMaps leaves out %d of %d graphs of the %s split, which have more than %s nodes.",
-                left_out, len(graphs.table), self.split, f"{_LARGEST:,}",
+                left_out, len(graphs.table), self.split, f"{LARGEST_MATRIX:,}",
             )  # fmt: skip
         return graphs, rows
 

@@ -38,6 +38,9 @@ from graphbench.training.parts import evaluating
 
 log = logging.getLogger(__name__)
 
+#: Nodes of the largest graph whose matrices of all pairs of nodes are computed.
+LARGEST_MATRIX = 4096
+
 
 def check_positive(callback: pl.Callback, **numbers: int) -> None:
     """Refuse options below 1: raise `BadInput` with the name of the first one."""
@@ -241,6 +244,8 @@ class ProbeCallback(pl.Callback):
     name: ClassVar[str]
     #: Measures whose values for single graphs TensorBoard shows as histograms.
     histograms: ClassVar[tuple[str, ...]] = ()
+    #: Nodes of the largest graph that is measured; None for any size.
+    largest: ClassVar[int | None] = None
     #: What a model must have to be measured.
     needs: ClassVar[str] = "attention layer that can be inspected"
     #: Measures with this in their names stay in the table.
@@ -285,10 +290,17 @@ class ProbeCallback(pl.Callback):
         # Every process draws the same graphs and takes its share of them.
         rows = choose_graphs(trainer, self.split, self.num_graphs, self.seed)[trainer.global_rank :: trainer.world_size]
         graphs = probe_graphs(trainer, self.split, rows)
-        parts = torch.arange(len(rows)).split(self.batch_size) if len(rows) else ()
+        sizes = graphs.table.num_nodes
+        kept = (sizes >= 0 if self.largest is None else sizes <= self.largest).nonzero()[:, 0]
+        if left_out := len(sizes) - len(kept):
+            log.warning(
+                "%s leaves out %d of %d graphs of the %s split, which have more than %s nodes.",
+                type(self).__name__, left_out, len(sizes), self.split, f"{self.largest:,}",
+            )  # fmt: skip
+        parts = kept.split(self.batch_size) if len(kept) else ()
         self._batches = [graphs.batch(part.tolist()) for part in parts]
-        if len(rows):
-            self.prepare(graphs.table)
+        if len(kept):
+            self.prepare(graphs.table.select(kept) if left_out else graphs.table)
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Measure the model if this epoch is due."""
@@ -317,7 +329,7 @@ class ProbeCallback(pl.Callback):
     def _look(self, trainer: pl.Trainer, pl_module: pl.LightningModule, finished: int, is_last: bool = False) -> None:
         self._seen = finished
         summary = self._summarise(trainer, pl_module)
-        if not summary and finished == 0 and trainer.is_global_zero:
+        if not summary and self._batches and finished == 0 and trainer.is_global_zero:
             name = type(traced_part(pl_module)).__name__
             log.warning("%s has no %s: no %s is measured.", name, self.needs, self.name)
         rows = [row for layer in summary.values() for row in _rows(layer)]

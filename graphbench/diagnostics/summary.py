@@ -183,8 +183,9 @@ def summarise_attention(recording: Recording) -> Summary:
     for trace in recording:
         layer = summary.setdefault(trace.layer, LayerSummary(trace.layer, trace.name))
         if trace.attention:
+            matrices = list(trace.attention)  # some layers compute a matrix whenever it is read
             for name, measure in measures.items():
-                of_heads = measure(trace.attention)
+                of_heads = measure(matrices)
                 layer.add_graphs({name: of_heads.mean(1)} | _by_head(name, of_heads))
     return summary
 

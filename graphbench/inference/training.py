@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, field
+from itertools import islice
 from typing import Any
 
 import pytorch_lightning as pl
@@ -19,6 +20,8 @@ from graphbench.runs import RunFolder
 
 #: Rows of a column to process at once: columns may be memory-mapped.
 _ROWS = 1 << 20
+#: Features of a graph that are named as outside the range of training.
+_MOST = 10
 
 
 @dataclass
@@ -142,6 +145,7 @@ class TrainingFacts:
                 for graph in _graphs_of(table, axis, rows):
                     words = f"outside {low:.4g} to {high:.4g}" if low <= high else "had no values in training"
                     remarks[graph][f"{label} {words}"] = None
+        remarks = [_shortened(words) for words in remarks]
         unit, (fewest, most) = "atom" if spec.molecules else "node", self.nodes
         for graph, count in enumerate(table.num_nodes.tolist()):
             if not fewest <= count <= most:
@@ -234,6 +238,12 @@ def _column(table: GraphTable, name: str, width: int) -> Tensor | None:
 
 def _label(features: Features, number: int) -> str:
     return features.names[number] if features.names else f"feature {number}"
+
+
+def _shortened(words: dict[str, None]) -> dict[str, None]:
+    """Keep the first words: a large graph may be outside the range of hundreds of features, and every node says so."""
+    more = len(words) - _MOST
+    return words if more <= 0 else dict.fromkeys([*islice(words, _MOST), f"{more} more features"])
 
 
 def _graphs_of(table: GraphTable, axis: str, rows: Tensor) -> list[int]:

@@ -14,6 +14,7 @@ targets i `[2, E]`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 
 import torch
 import torch.nn.functional as F
@@ -32,6 +33,8 @@ _SMALL = 128
 #: Fused attention on GPUs accepts head widths that are multiples of these, 16 bytes: efficient attention requires
 #: them, flash attention pads to 8 by itself, cuDNN's requires 8.
 _WIDTH_MULTIPLES = {torch.float32: 4, torch.float16: 8, torch.bfloat16: 8}
+#: Columns of embeddings that are summed at a time, more than molecules have.
+_COLUMNS = 16
 
 
 # -- sums over the edges that arrive at nodes -------------------------------------------------------------------------
@@ -103,7 +106,10 @@ def sum_rows(rows: Tensor, table: Tensor) -> Tensor:
         tensor([[11.],
                 [20.]])
     """
-    return F.embedding(rows, table).sum(1)
+    # Some columns at a time: rows of all of them take gigabytes for word counts, one column for each word.
+    dtype = _sum_dtype(table)
+    sums = (F.embedding(part, table).sum(1, dtype=dtype) for part in rows.split(_COLUMNS, dim=1))
+    return reduce(torch.add, sums).to(table.dtype)
 
 
 @operation("graphbench")

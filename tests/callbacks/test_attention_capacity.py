@@ -44,6 +44,27 @@ def test_last_rows_are_the_measures_of_the_trained_model(fit: Fit, rows: Rows) -
     assert not any("_head" in name for _, values in trainer.logger.rows for name in values)
 
 
+def test_large_graphs_are_left_out(
+    fit: Fit, rows: Rows, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The spectral norm of the patterns alone takes time with the cube of the nodes."""
+    vocabulary = Substructures(cycles=(3,), paths=(4,), stars=(2,), hops=(1,))
+    _, trainer = fit(AttentionCapacity(vocabulary, num_graphs=7))
+    table = trainer.datamodule.tables["val"]
+    sizes = table.num_nodes[choose_graphs(trainer, "val", 7, seed=0)]
+    monkeypatch.setattr(AttentionCapacity, "largest", int(sizes.sort().values[2]))
+    kept = int((sizes <= AttentionCapacity.largest).sum())
+    fit(AttentionCapacity(vocabulary, num_graphs=7, batch_size=2))
+    last = [row for row in rows("attention_capacity") if row["epoch"] == "2" and row["measure"] == "row_sum"]
+    assert [int(row["graphs"]) for row in last] == [kept] * len(last)
+    assert f"AttentionCapacity leaves out {7 - kept} of 7 graphs of the val split" in caplog.text
+    monkeypatch.setattr(AttentionCapacity, "largest", 0)
+    caplog.clear()
+    fit(AttentionCapacity(vocabulary, num_graphs=7))
+    assert "leaves out 7 of 7" in caplog.text
+    assert "no attention layer" not in caplog.text
+
+
 def test_default_vocabulary_and_other_encodings() -> None:
     assert AttentionCapacity().substructures == Substructures(max_per_pattern=200)
     with pytest.raises(BadInput, match="fields member_node and member_substructure, but RWSE has"):

@@ -111,7 +111,7 @@ def test_rows_that_the_split_lacks_are_refused_before_training(fit: Fit) -> None
 
 
 def test_graphs_too_large_to_draw_are_refused_before_training(fit: Fit, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attention_maps, "_LARGEST", 2)
+    monkeypatch.setattr(attention_maps, "LARGEST_MATRIX", 2)
     with pytest.raises(BadInput, match=r"at most 2 nodes each, got \[0\]"):
         fit(AttentionMaps(graphs=[0]))
 
@@ -120,7 +120,7 @@ def test_graphs_too_large_to_draw_are_left_out_if_nobody_named_them(
     fit: Fit, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The callback is part of a configuration that is also used with large graphs."""
-    monkeypatch.setattr(attention_maps, "_LARGEST", 2)
+    monkeypatch.setattr(attention_maps, "LARGEST_MATRIX", 2)
     fit(AttentionMaps(num_graphs=3))
     assert not list(tmp_path.rglob("*_matrices.png"))
     assert "leaves out 3 of 3 graphs of the val split" in caplog.text

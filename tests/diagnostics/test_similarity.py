@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from graphbench import diagnostics as D
+from graphbench.diagnostics import similarity
 from graphbench.errors import BadInput
 
 
@@ -65,6 +66,18 @@ def test_energy_is_the_trace_with_the_laplacian(
         first += n
     together = D.dirichlet_energy_per_graph(tokens, torch.cat(edges, 1), batch, laplacian, relative)
     torch.testing.assert_close(together, torch.stack(expected))
+
+
+def test_energy_holds_the_tokens_of_some_edges_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, edge_index = graph_and_edges(40, 0)
+    tokens, norms = torch.randn(40, 3), []
+    expected = D.dirichlet_energy(tokens, edge_index)
+    monkeypatch.setattr(similarity, "_EDGES", 7)
+    square = Tensor.square
+    monkeypatch.setattr(Tensor, "square", lambda x: norms.append(len(x)) or square(x))
+    torch.testing.assert_close(D.dirichlet_energy(tokens, edge_index), expected)
+    assert max(norms) == 7
+    assert sum(norms) == edge_index.shape[1] > 7
 
 
 def test_bad_edges_are_refused(tokens: Tensor) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from types import SimpleNamespace
 
@@ -85,6 +86,17 @@ def test_what_is_outside_is_told_of_each_graph():
         words |= {"width outside 0.2 to 1"} if bool((part["x_dense"][:, 1] < 0.2).any()) else set()
         words |= {("", "7 nodes, training had at most 6", "2 nodes, training had at least 4")[graph]} - {""}
         assert set(told[graph].split("; ")) - {""} == words
+
+
+def test_at_most_ten_features_are_named():
+    """Every node of a large graph repeats them."""
+    features = Features(dense=500, names=tuple(f"w{k}" for k in range(500)))
+    spec = dataclasses.replace(Described.spec, node=features, edge=Features())
+    graph = {"num_nodes": 3, "edge_index": torch.zeros(2, 0, dtype=torch.int64), "x_dense": torch.ones(3, 500)}
+    facts = TrainingFacts((1, 2), {}, {"x_dense": [(0.0, 0.5)] * 500})
+    (told,) = facts.outside(GraphTable.from_graphs([graph]), SimpleNamespace(spec=spec))
+    named = [f"w{k} outside 0 to 0.5" for k in range(10)]
+    assert told.split("; ") == [*named, "490 more features", "3 nodes, training had at most 2"]
 
 
 def test_missing_values_are_outside_no_range(tmp_path):

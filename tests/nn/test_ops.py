@@ -109,7 +109,7 @@ def test_gated_messages(dtype, scale, edge_index):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("columns", [1, 3])
+@pytest.mark.parametrize("columns", [1, 3, 50])
 def test_sums_of_rows_of_a_table(dtype, columns):
     (table,), (exact,) = both(dtype, draw(11, WIDTH))
     rows = torch.randint(0, 11, (40, columns), generator=torch.Generator().manual_seed(1))
@@ -119,6 +119,15 @@ def test_sums_of_rows_of_a_table(dtype, columns):
         rows[7, columns - 1] = wrong
         with pytest.raises((IndexError, RuntimeError)):
             sum_rows(rows, table)
+
+
+def test_embeddings_of_many_columns_are_never_in_memory_together(monkeypatch):
+    """Nodes with word counts have a column for each of 500 or more words."""
+    shapes, embedding = [], torch.nn.functional.embedding
+    monkeypatch.setattr(torch.nn.functional, "embedding", lambda *a: shapes.append(a[0].shape) or embedding(*a))
+    sum_rows(torch.zeros(5, 500, dtype=torch.int64), torch.ones(1, 4))
+    assert sum(shape[1] for shape in shapes) == 500
+    assert max(shape.numel() for shape in shapes) <= 5 * 16
 
 
 def test_nan_reaches_its_neighbours_alone(edge_index):

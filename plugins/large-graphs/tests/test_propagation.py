@@ -33,6 +33,17 @@ def test_means_over_neighbours(batch, adjacency, x):
     assert (found[5] == 0).all()  # the graph of a single node
 
 
+def test_products_of_patterns_warn_of_nothing(batch, recwarn):
+    """Torch calls sparse matrices a beta feature, in the midst of a training."""
+    always = torch.is_warn_always_enabled()
+    torch.set_warn_always(True)
+    try:
+        hop_pairs(batch, 2)
+    finally:
+        torch.set_warn_always(always)
+    assert not recwarn.list
+
+
 def test_orders_double_the_steps(batch, adjacency, x):
     """Patterns of pairs within 1, 2 and 4 steps, and the degrees of each pattern."""
     reach = adjacency + torch.eye(len(adjacency), dtype=torch.float64)

@@ -52,7 +52,7 @@ class InputFeatures(nn.Module):
         parts: list[Tensor] = []
         if self.vocabularies:
             columns = zip(batch.x.unbind(1), self.vocabularies, strict=True)
-            parts.extend(F.one_hot(column, size) for column, size in columns)
+            parts.extend(F.one_hot(column, size).to(dtype) for column, size in columns)
         if self.dense:
             parts.append(batch.pos if self.reads_position else batch.x_dense)
         parts.extend(encoder(batch) for encoder in self.positional)

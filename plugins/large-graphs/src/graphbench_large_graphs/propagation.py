@@ -5,6 +5,7 @@ Legend: T nodes of all graphs, E edges, H heads, d head width; `edge_index` cont
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -97,7 +98,8 @@ def hop_pairs(batch: GraphBatch, order: int) -> list[Tensor]:
     index, _ = add_remaining_self_loops(batch.edge_index, num_nodes=n)
     for number in range(order):
         if number:
-            with torch.autocast(index.device.type, enabled=False):
+            with torch.autocast(index.device.type, enabled=False), warnings.catch_warnings():
+                warnings.filterwarnings("ignore", message="Sparse CSR tensor support", category=UserWarning)
                 ones = torch.ones(index.shape[1], dtype=torch.float32, device=index.device)
                 pattern = torch.sparse_coo_tensor(index, ones, (n, n), check_invariants=False).coalesce()
                 # Values count walks, which are unused: only the pattern of a product matters.
