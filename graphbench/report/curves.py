@@ -10,7 +10,18 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from graphbench.report.figures import RULE, Panel, Section, Style, draw_mean, legend, make_logarithmic, panel_axes, svg
+from graphbench.report.figures import (
+    RULE,
+    Panel,
+    Section,
+    Style,
+    draw_mean,
+    legend,
+    make_logarithmic,
+    panel_axes,
+    svg,
+    thinned,
+)
 from graphbench.report.groups import Group
 from graphbench.report.loading import Run
 from graphbench.report.scores import ResultTable
@@ -162,7 +173,7 @@ def _draw_series(axes: Axes, series: _Series, single_seeds: bool) -> None:
     """Draw the mean of all seeds with its band, over thin lines for single seeds if there are several."""
     curves = series.curves
     if len(curves) > 1 and single_seeds:
-        for curve in curves:
+        for curve in map(thinned, curves):
             axes.plot(curve.index, curve, color=series.style.colour, linewidth=0.7, alpha=0.45)
     if curves:
         # the mean stops at the shortest seed, since a mean over fewer seeds would jump

@@ -11,6 +11,7 @@ import pytest
 from graphbench.report import curves as module
 from graphbench.report import result_tables
 from graphbench.report.curves import gap_section, learning_curves, looked_at_test
+from graphbench.report.figures import thinned
 from graphbench.report.loading import Run
 from graphbench.report.page import render
 
@@ -100,6 +101,31 @@ def test_a_rate_with_one_point_is_left_out(make_run):
         shown = [str(panel.figure) for panel in learning_curves(table, "p").panels]
         assert len(shown) == panels
         assert any("Learning rate" in figure for figure in shown) is (count > 1)
+
+
+def test_thousands_of_epochs_keep_their_extremes_in_small_figures(make_run):
+    rng = np.random.default_rng(0)
+    short, long = (np.exp(rng.normal(size=(epochs, 2)) / 10) for epochs in (500, 4000))
+    long[1234] = 3.0
+    sizes = []
+    for name, losses in (("short", short), ("long", long)):
+        runs = [make_run(f"{name}-{seed}", seed=seed, losses=losses * (1 + seed / 9)) for seed in range(2)]
+        sizes.append(sum(len(str(panel.figure)) for panel in learning_curves(result_tables(runs)[0], name).panels))
+    assert sizes[1] < 1.5 * sizes[0] < 300_000
+
+
+def test_a_thinned_curve_has_the_range_of_every_stretch():
+    values = np.random.default_rng(0).normal(size=3000)
+    values[1500:1700] = np.nan
+    curve = pd.Series(values, index=np.arange(1, 3001))
+    thin = thinned(curve)
+    assert len(thin) <= 400
+    assert thin.index.is_monotonic_increasing
+    assert thin.equals(curve[thin.index])
+    for start in range(0, 3000, 15):
+        part, kept = curve.iloc[start : start + 15], thin[(thin.index > start) & (thin.index <= start + 15)]
+        assert (part.min(), part.max()) == (kept.min(), kept.max()) or (part.isna().all() and kept.isna().all())
+    assert thinned(curve[:200]).equals(curve[:200])
 
 
 def test_without_curves_there_is_a_sentence(make_run):
