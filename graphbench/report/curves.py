@@ -240,12 +240,20 @@ def _gap_panel(frames: Mapping[int, pd.DataFrame], table: ResultTable, split: st
     with panel_axes(title, "finished epochs", table.unit or "larger is worse") as (figure, axes):
         axes.axhline(0, color=RULE, linewidth=1.2)
         for number, frame in frames.items():
-            epochs = frame.groupby("epoch")["gap"].agg(["mean", "std", "count"])
+            epochs = frame.groupby(_places(frame))["gap"].agg(["mean", "std", "count"])
             epochs = epochs[epochs["count"] == frame["run"].nunique()]  # a mean over fewer seeds would jump
             draw_mean(axes, epochs["mean"], epochs["std"], Style(number))
         axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True, min_n_ticks=1))
         labels = ", ".join(table.groups[number].label for number in frames)
         return Panel(svg(figure, f"{title} over epochs of {labels}", name))
+
+
+def _places(frame: pd.DataFrame) -> pd.Series[float]:
+    """Return the finished epochs of each row; by steps if a run has several validations in an epoch."""
+    if "step" not in frame or not frame.duplicated(["run", "epoch"]).any():
+        return frame["epoch"]
+    steps = pd.to_numeric(frame["step"], errors="coerce")
+    return steps / (steps / frame["epoch"]).groupby(frame["run"]).transform("max")
 
 
 def _describe_gap(frame: pd.DataFrame, group: Group, metric: str) -> str:

@@ -191,6 +191,17 @@ def test_the_sentence_names_the_epoch_of_the_tested_checkpoint(make_run, epoch, 
     assert note.startswith(f"GPS, {said}: MAE 0.5000")
 
 
+def test_several_validations_in_an_epoch_are_placed_by_their_steps(make_run, means):
+    folders = [make_run(f"g{seed}", seed=seed) for seed in range(2)]
+    for seed, folder in enumerate(folders):
+        rows = [(1, 5, 0.1), (1, 10, 0.2), (2, 15, 0.3), (2, 20, 0.5)]
+        write(folder, *(f"{epoch},{step},val,MAE,0.5,0.8,{gap + seed},fit" for epoch, step, gap in rows))
+    section = gap_section(result_tables(folders)[0], "g")
+    ((mean, _, _),) = means
+    assert len(section.panels) == 1
+    assert mean.to_dict() == pytest.approx({0.5: 0.6, 1.0: 0.7, 1.5: 0.8, 2.0: 1.0})
+
+
 def test_broken_rows_are_left_out(make_run):
     folder = make_run("a")
     write(folder, "1,10,val,MAE,x,y,z,fit", "2,20,val,MAE,0.5,0.8,0.3,fit", ",,,,,,,")
