@@ -182,12 +182,22 @@ def _draw_series(axes: Axes, series: _Series, single_seeds: bool) -> None:
 
 
 def _mark_best(axes: Axes, run: Run, series: _Series) -> None:
-    curve, best = run.curves.get(series.quantity), run.best_epoch
+    curve, best = run.curves.get(series.quantity), _best_place(run)
     if curve is not None and best is not None and best in curve.index:
         axes.plot(
             best, curve[best], marker="o", markersize=9, linestyle="",
             markerfacecolor="none", markeredgewidth=1.6, markeredgecolor=series.style.colour,
         )  # fmt: skip
+
+
+def _best_place(run: Run) -> float | None:
+    """Return the finished epochs at the best checkpoint: of the validations in its epoch, that with its score."""
+    metric, best = str(run.results.get("metric")), run.best_epoch
+    curve, score = run.curves.get(f"val/{metric}"), run.scores("val").get(metric)
+    if curve is None or best is None or score is None:
+        return best
+    within = curve[(curve.index > best - 1) & (curve.index <= best)].dropna()
+    return float(within.index[int((within - score).abs().argmin())]) if len(within) > 1 else best
 
 
 def _spans_decades(values: np.ndarray) -> bool:

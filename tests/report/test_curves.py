@@ -12,7 +12,7 @@ from graphbench.report import curves as module
 from graphbench.report import result_tables
 from graphbench.report.curves import gap_section, learning_curves, looked_at_test
 from graphbench.report.figures import thinned
-from graphbench.report.loading import Run
+from graphbench.report.loading import Run, load_run
 from graphbench.report.page import render
 
 
@@ -74,6 +74,15 @@ def test_mean_and_band_are_those_of_the_seeds(make_run, means):
     assert list(mean.index) == [1, 2]
     assert mean.to_numpy() == pytest.approx(validation.mean(0))
     assert sd.to_numpy() == pytest.approx(validation.std(0, ddof=1))
+
+
+@pytest.mark.parametrize(("score", "place"), [(0.4, 1.5), (0.6, 2.0)])
+def test_the_ring_is_at_the_validation_of_the_best_checkpoint(make_run, score, place):
+    folder = make_run("a", scores=(score, 0.9), results={"best_epoch": 2, "epochs_from": 1})
+    assert module._best_place(load_run(folder, "a")) == 2
+    rows = [(4, 1, 0.5), (9, 1, 0.7), (14, 2, 0.4), (19, 2, 0.6)]
+    folder.metrics.write_text("step,epoch,val/MAE\n" + "".join(f"{s},{e},{v}\n" for s, e, v in rows))
+    assert module._best_place(load_run(folder, "a")) == place
 
 
 def test_the_mean_ends_with_the_shortest_seed(make_run, means):
