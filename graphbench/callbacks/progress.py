@@ -60,7 +60,8 @@ class RunProgressBar(RichProgressBar):
         steps = trainer.estimated_stepping_batches
         if not trainer.global_step or not 0 < steps < float("inf"):
             return None
-        seconds = max(0, round(elapsed * (steps / trainer.global_step - 1)))
+        left = min(elapsed * (steps / trainer.global_step - 1), _until_max_time(trainer))
+        seconds = max(0, round(left))
         return f"{seconds // 3600}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
 
     def _get_train_description(self, current_epoch: int) -> str:
@@ -169,8 +170,16 @@ class Forecast(pl.Callback):
         if trainer.max_steps > 0:
             left = min(left, (trainer.max_steps - trainer.global_step) * trainer.accumulate_grad_batches)
         epoch_time = f"An epoch of {in_epoch:,} batches takes about {format_time(in_epoch * step)}"
-        rest = f", the rest of the run about {format_time(left * step)}" if math.isfinite(left) else ""
+        seconds = min(left * step, _until_max_time(trainer))
+        rest = f", the rest of the run about {format_time(seconds)}" if math.isfinite(seconds) else ""
         log.info("%s%s, without validation", epoch_time, rest)
+
+
+def _until_max_time(trainer: pl.Trainer) -> float:
+    """Return the seconds until `trainer.max_time`, or a `Timer`, ends the run; infinite without either."""
+    timers = [one for one in trainer.callbacks if isinstance(one, Timer)]  # type: ignore[attr-defined]
+    left = [timer.time_remaining() for timer in timers]
+    return min((one for one in left if one is not None), default=math.inf)
 
 
 def format_time(seconds: float) -> str:

@@ -28,6 +28,8 @@ from graphbench.runs import RunFolder
 
 log = logging.getLogger(__name__)
 
+#: Number of rows of a table that TensorBoard shows: the time that it takes grows with their square.
+_BOARD_ROWS = 1000
 #: W&B's name for the axis along which Lightning logs.
 _STEP = "trainer/global_step"
 #: Class of a logger -> the option that resumes an earlier run of its tracker.
@@ -76,15 +78,18 @@ def log_histogram(trainer: pl.Trainer, name: str, values: Sequence[float]) -> No
 
 
 def log_table(trainer: pl.Trainer, name: str, rows: Sequence[Mapping[str, str]]) -> None:
-    """Pass a table to the run's trackers; TensorBoard, which has none, gets it as Markdown."""
+    """Pass a table to the run's trackers; TensorBoard, which has none, gets its last rows as Markdown."""
     if not rows or not trainer.is_global_zero:
         return
     columns = list(rows[0])
     for logger in trainer.loggers:
         if isinstance(logger, TensorBoardLogger):
             lines = [" | ".join(columns), " | ".join("---" for _ in columns)]
-            lines += [" | ".join(row[column] for column in columns) for row in rows]
-            logger.experiment.add_text(name, "\n".join(f"| {line} |" for line in lines), logged_step(trainer))
+            lines += [" | ".join(row[column] for column in columns) for row in rows[-_BOARD_ROWS:]]
+            text = "\n".join(f"| {line} |" for line in lines)
+            if len(rows) > _BOARD_ROWS:
+                text = f"The last {_BOARD_ROWS:,} of {len(rows):,} rows.\n\n{text}"
+            logger.experiment.add_text(name, text, logged_step(trainer))
         elif isinstance(logger, WandbLogger):
             logger.log_table(name, columns=columns, data=[[row[column] for column in columns] for row in rows])
         elif isinstance(logger, MLFlowLogger):

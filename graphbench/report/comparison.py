@@ -103,7 +103,7 @@ def comparison_section(table: ResultTable, name: str) -> Section | None:
     section.notes += [_describe_difference(table, row) for row in rows]
     if len(rows) > 1:
         section.notes.append(
-            f"Holm's p-values are for all {len(rows)} comparisons together, the others for each separately."
+            "Holm's p-values are for all comparisons of the table together, the others for each separately."
         )
     return section
 

@@ -10,7 +10,18 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from graphbench.report.figures import RULE, Panel, Section, Style, draw_mean, legend, make_logarithmic, panel_axes, svg
+from graphbench.report.figures import (
+    RULE,
+    Panel,
+    Section,
+    Style,
+    draw_mean,
+    legend,
+    make_logarithmic,
+    panel_axes,
+    svg,
+    thinned,
+)
 from graphbench.report.groups import Group
 from graphbench.report.loading import Run
 from graphbench.report.scores import ResultTable
@@ -162,7 +173,7 @@ def _draw_series(axes: Axes, series: _Series, single_seeds: bool) -> None:
     """Draw the mean of all seeds with its band, over thin lines for single seeds if there are several."""
     curves = series.curves
     if len(curves) > 1 and single_seeds:
-        for curve in curves:
+        for curve in map(thinned, curves):
             axes.plot(curve.index, curve, color=series.style.colour, linewidth=0.7, alpha=0.45)
     if curves:
         # the mean stops at the shortest seed, since a mean over fewer seeds would jump
@@ -171,12 +182,22 @@ def _draw_series(axes: Axes, series: _Series, single_seeds: bool) -> None:
 
 
 def _mark_best(axes: Axes, run: Run, series: _Series) -> None:
-    curve, best = run.curves.get(series.quantity), run.best_epoch
+    curve, best = run.curves.get(series.quantity), _best_place(run)
     if curve is not None and best is not None and best in curve.index:
         axes.plot(
             best, curve[best], marker="o", markersize=9, linestyle="",
             markerfacecolor="none", markeredgewidth=1.6, markeredgecolor=series.style.colour,
         )  # fmt: skip
+
+
+def _best_place(run: Run) -> float | None:
+    """Return the finished epochs at the best checkpoint: of the validations in its epoch, that with its score."""
+    metric, best = str(run.results.get("metric")), run.best_epoch
+    curve, score = run.curves.get(f"val/{metric}"), run.scores("val").get(metric)
+    if curve is None or best is None or score is None:
+        return best
+    within = curve[(curve.index > best - 1) & (curve.index <= best)].dropna()
+    return float(within.index[int((within - score).abs().argmin())]) if len(within) > 1 else best
 
 
 def _spans_decades(values: np.ndarray) -> bool:
@@ -229,12 +250,20 @@ def _gap_panel(frames: Mapping[int, pd.DataFrame], table: ResultTable, split: st
     with panel_axes(title, "finished epochs", table.unit or "larger is worse") as (figure, axes):
         axes.axhline(0, color=RULE, linewidth=1.2)
         for number, frame in frames.items():
-            epochs = frame.groupby("epoch")["gap"].agg(["mean", "std", "count"])
+            epochs = frame.groupby(_places(frame))["gap"].agg(["mean", "std", "count"])
             epochs = epochs[epochs["count"] == frame["run"].nunique()]  # a mean over fewer seeds would jump
             draw_mean(axes, epochs["mean"], epochs["std"], Style(number))
         axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True, min_n_ticks=1))
         labels = ", ".join(table.groups[number].label for number in frames)
         return Panel(svg(figure, f"{title} over epochs of {labels}", name))
+
+
+def _places(frame: pd.DataFrame) -> pd.Series[float]:
+    """Return the finished epochs of each row; by steps if a run has several validations in an epoch."""
+    if "step" not in frame or not frame.duplicated(["run", "epoch"]).any():
+        return frame["epoch"]
+    steps = pd.to_numeric(frame["step"], errors="coerce")
+    return steps / (steps / frame["epoch"]).groupby(frame["run"]).transform("max")
 
 
 def _describe_gap(frame: pd.DataFrame, group: Group, metric: str) -> str:

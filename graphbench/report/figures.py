@@ -17,6 +17,7 @@ from typing import Any, Literal
 from xml.etree import ElementTree as ET
 
 import matplotlib as mpl
+import numpy as np
 import pandas as pd
 from markupsafe import Markup
 from matplotlib.axes import Axes
@@ -38,6 +39,8 @@ _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">")
 _NO_XML = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f]")
 
 _LONGEST_LABEL = 22
+#: Number of stretches of a long curve, about one for each point of the width of a panel.
+_STRETCHES = 200
 
 _SETTINGS: dict[Any, Any] = {
     "svg.fonttype": "none", "text.parse_math": False,  # labels contain names of options, with their _ and $
@@ -119,9 +122,32 @@ def make_logarithmic(axes: Axes) -> None:
     axes.yaxis.set_minor_formatter(LogFormatter(minor_thresholds=(1.0, 0.4)))  # else formulas
 
 
+def _stretches(count: int) -> np.ndarray:
+    """Return the number of the stretch of every point of a curve; each point is one in a short curve."""
+    return np.arange(count) * min(count, _STRETCHES) // max(count, 1)
+
+
+def thinned(curve: pd.Series[float]) -> pd.Series[float]:
+    """Keep the smallest and the largest value of every stretch of a long curve; one without numbers stays a gap.
+
+    A stretch is about as wide as the line, so the drawing looks the same, and a page over thousands of epochs can
+    still be opened.
+    """
+    stretch, values = _stretches(len(curve)), curve.to_numpy()
+    kept: set[int] = set()
+    for rows in np.split(np.arange(len(curve)), np.flatnonzero(np.diff(stretch)) + 1):
+        known = rows[np.isfinite(values[rows])]
+        kept |= {known[values[known].argmin()], known[values[known].argmax()]} if len(known) else set(rows[:1])
+    return curve.iloc[sorted(kept)]
+
+
 def draw_mean(axes: Axes, mean: pd.Series[float], sd: pd.Series[float], style: Style) -> None:
     """Draw a line over epochs with about eight markers, and a band of one standard deviation if it is finite."""
-    axes.fill_between(mean.index, mean - sd, mean + sd, color=style.colour, alpha=0.12, linewidth=0)
+    stretch = _stretches(len(mean))
+    low, high = (mean - sd).groupby(stretch).min(), (mean + sd).groupby(stretch).max()
+    places = mean.index.to_series().groupby(stretch).mean()
+    axes.fill_between(places, low, high, color=style.colour, alpha=0.12, linewidth=0)
+    mean = thinned(mean)
     axes.plot(
         mean.index, mean, color=style.colour, linestyle=style.line, marker=style.marker,
         markevery=max(1, math.ceil(len(mean) / 8)),
@@ -189,6 +215,8 @@ def _attribute(key: str, value: str, name: str) -> str:
         return f"{name}-{value}"
     if key.endswith("href") and value.startswith("#"):
         return f"#{name}-{value[1:]}"
+    if key == "d":  # a hundredth of a point; matplotlib writes six decimals, a third of a page
+        return re.sub(r"(\.\d\d)\d+", r"\1", value)
     if key in ("style", "fill"):
         value = re.sub("#[0-9a-fA-F]{6}", lambda colour: _PAGE_COLOURS.get(colour[0].lower(), colour[0]), value)
     return value.replace("url(#", f"url(#{name}-")

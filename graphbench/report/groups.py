@@ -19,6 +19,8 @@ _OPTIONS_IN_NAME = 2
 _LONGEST_VALUE = 24
 #: Options of the data that say which of several splits a run has.
 SPLIT_OPTIONS = ("fold", "split_seed")
+#: Fold and seed of a split -> the different records of its data.
+_BySplit = dict[tuple[str, ...], list[Mapping[str, Any]]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,22 +78,26 @@ def data_options(config: Mapping[str, Any]) -> dict[str, Any]:
 
 def group_runs(runs: Sequence[Run]) -> list[Group]:
     """Group runs, in the order of the first of each; a run without a readable configuration is its own group."""
-    members: dict[tuple[str, ...], list[list[Run]]] = {}
+    members: dict[tuple[str, ...], list[tuple[list[Run], _BySplit]]] = {}
     for run in runs:
         settings = json.dumps(_settings(run), sort_keys=True, default=str) if run.config else f"unread {run.name}"
         groups = members.setdefault((run.benchmark, run.architecture, settings), [])
         # runs with one configuration still differ in their data if the file has changed in between
-        fitting = (group for group in groups if all(_share_data(run, other) for other in group))
-        if (group := next(fitting, None)) is not None:
-            group.append(run)
-        else:
-            groups.append([run])
-    every = [group for groups in members.values() for group in groups]
+        split = replicate(run)[1:]
+        fitting = (one for one in groups if all(alike(run.data, other) for other in one[1].get(split, ())))
+        if (found := next(fitting, None)) is None:
+            groups.append(found := ([], {}))
+        found[0].append(run)
+        _note_data(found[1], split, run.data)
+    every = [group for groups in members.values() for group, _ in groups]
     return [Group(label, tuple(group)) for label, group in zip(_labels(every), every, strict=True)]
 
 
-def _share_data(run: Run, other: Run) -> bool:
-    return replicate(run)[1:] != replicate(other)[1:] or alike(run.data, other.data)
+def _note_data(data: _BySplit, split: tuple[str, ...], record: Mapping[str, Any]) -> None:
+    """Add the data of a run in a split; hundreds of seeds have one record, which is then compared once."""
+    records = data.setdefault(split, [])
+    if record not in records:
+        records.append(record)
 
 
 def alike(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
@@ -204,8 +210,11 @@ def on_same_data(groups: Sequence[Group]) -> list[list[Group]]:
     two kinds of data in one split.
     """
     tables: list[list[Group]] = []
+    data: dict[Group, _BySplit] = {group: {} for group in groups}
     for group in groups:
-        table = next((table for table in tables if _belongs(group, table)), None)
+        for run in group.runs:
+            _note_data(data[group], replicate(run)[1:], run.data)
+        table = next((table for table in tables if _belongs(data[group], [data[one] for one in table])), None)
         if table is None:
             tables.append([group])
         else:
@@ -213,17 +222,16 @@ def on_same_data(groups: Sequence[Group]) -> list[list[Group]]:
     return tables
 
 
-def _belongs(group: Group, table: Sequence[Group]) -> bool:
-    verdicts = [_compare_data(one, group) for one in table]
+def _belongs(data: _BySplit, table: Sequence[_BySplit]) -> bool:
+    verdicts = [_compare_data(one, data) for one in table]
     return False not in verdicts and True in verdicts
 
 
-def _compare_data(one: Group, other: Group) -> bool | None:
+def _compare_data(one: _BySplit, other: _BySplit) -> bool | None:
     """Return whether two groups have the same data; None if both are known and share no split."""
-    pairs = [(a, b) for a in one.runs for b in other.runs if replicate(a)[1:] == replicate(b)[1:]]
-    if pairs:
-        return all(alike(a.data, b.data) for a, b in pairs)
-    return None if all(run.data for run in (*one.runs, *other.runs)) else True
+    if shared := one.keys() & other.keys():
+        return all(alike(a, b) for split in shared for a in one[split] for b in other[split])
+    return None if all(record for each in (one, other) for records in each.values() for record in records) else True
 
 
 def table_names(benchmark: str, tables: Sequence[Sequence[Group]]) -> list[str]:

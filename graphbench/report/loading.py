@@ -20,6 +20,7 @@ import pandas as pd
 import yaml
 
 from graphbench.data.files.foreign import load_json, load_yaml
+from graphbench.data.progress import track
 from graphbench.errors import BadInput
 from graphbench.runs import RunFolder
 from graphbench.runs.folder import with_present_keys
@@ -27,6 +28,8 @@ from graphbench.runs.tables import GAP_COLUMNS, NUMBERS, SHOWN_OF_LAYERS, RunTab
 
 log = logging.getLogger(__name__)
 
+#: Number of runs that are read without showing progress.
+_FEW = 10
 #: Columns that are kept as text: an identifier such as 007 or 1e5 is not a number.
 _TEXT = ("id", "smiles")
 #: Logged name -> values, indexed by finished epochs (1.0 is the end of the first; within an epoch by steps).
@@ -149,7 +152,9 @@ def load_runs(folders: Sequence[RunFolder]) -> list[Run]:
     # `runs/*` and another name may give a folder twice
     unique = list({folder.path.resolve(): folder for folder in folders}.values())
     names = _names([folder.path.resolve() for folder in unique])
-    runs = [load_run(folder, name) for folder, name in zip(unique, names, strict=True)]
+    named = list(zip(unique, names, strict=True))
+    shown = track(named, "Reading", unit="runs") if len(named) > _FEW else named
+    runs = [load_run(folder, name) for folder, name in shown]
     begun = [run for run in runs if run.folder.is_begun or run.curves]
     for run in runs:
         if run not in begun:

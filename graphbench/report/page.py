@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cache
 from importlib import metadata
@@ -26,6 +26,8 @@ from graphbench.report.scores import ResultTable
 from graphbench.report.verdict import verdict
 
 _TEMPLATES = Path(__file__).parent / "templates"
+#: Number of models that figures show, best first; more would be neither legible nor small.
+_DRAWN = 40
 #: Facts of an environment that affect times and memory.
 _HARDWARE = ("processor", "cores", "torch_threads", "gpus")
 
@@ -63,7 +65,7 @@ class Surroundings:
 
 def render(tables: Sequence[ResultTable], first: Sequence[Section] = ()) -> str:
     """Render the page of some result tables and the runs behind them, with `first` sections before all others."""
-    runs = [run for table in tables for group in table.groups for run in group.runs]
+    runs = [run for table in tables for run in _runs(table)]
     parts = [_part(table, f"p{number}") for number, table in enumerate(tables)]
     across = across_section(tables)
     parts[0].sections[:0] = [*first, *([across] if across is not None else [])]
@@ -92,30 +94,34 @@ def template(name: str) -> Template:
 
 
 def _part(table: ResultTable, name: str) -> Part:
-    runs = [run for group in table.groups for run in group.runs]
+    drawn = replace(table, rows=tuple(row for row in table.rows if row not in table.models[_DRAWN:]))
     sections = [
-        comparison_section(table, f"{name}-differences"),
-        learning_curves(table, f"{name}-curves"),
-        prediction_section(table, f"{name}-predictions"),
-        residual_section(table, f"{name}-residuals"),
-        confusion_section(table, f"{name}-confusion"),
-        reliability_section(table, f"{name}-reliability"),
-        worst_section(table, f"{name}-worst"),
-        *diagnostic_sections(table, f"{name}-layers"),
-        gap_section(table, f"{name}-gap"),
-        external_section(runs, f"{name}-external"),
-        picture_section(runs, f"{name}-pictures"),
+        comparison_section(drawn, f"{name}-differences"),
+        learning_curves(drawn, f"{name}-curves"),
+        prediction_section(drawn, f"{name}-predictions"),
+        residual_section(drawn, f"{name}-residuals"),
+        confusion_section(drawn, f"{name}-confusion"),
+        reliability_section(drawn, f"{name}-reliability"),
+        worst_section(drawn, f"{name}-worst"),
+        *diagnostic_sections(drawn, f"{name}-layers"),
+        gap_section(drawn, f"{name}-gap"),
+        external_section(_runs(table), f"{name}-external"),
+        picture_section(_runs(drawn), f"{name}-pictures"),
     ]
     return Part(
         name=name,
         table=table,
         verdict=verdict(table),
-        scores=score_panels(table, f"{name}-scores"),
+        scores=score_panels(drawn, f"{name}-scores"),
         notes=_notes(table),
         sections=[section for section in sections if section is not None],
         expected=expectations(table.groups),
         differences=differences(table.groups),
     )
+
+
+def _runs(table: ResultTable) -> list[Run]:
+    return [run for group in table.groups for run in group.runs]
 
 
 def _title(tables: Sequence[ResultTable]) -> str:
@@ -152,9 +158,12 @@ def _version() -> str:
 
 def _notes(table: ResultTable) -> list[str]:
     """List caveats for comparing the rows."""
-    runs = [run for group in table.groups for run in group.runs]
+    runs = _runs(table)
     sizes = split_sizes(runs)
     notes = [sizes] if sizes else []
+    if len(table.models) > _DRAWN:
+        count = len(table.models)
+        notes.append(f"Figures, and sentences about differences, are of the first {_DRAWN} of {count} models.")
     notes += [f"{label}: its checkpoint was chosen by validation {one}." for label, one in table.other_choices.items()]
     for group in table.groups:
         if group.repeated_seeds:

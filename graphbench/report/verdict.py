@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from graphbench.report.curves import looked_at_test
 from graphbench.report.scores import Quantity, ResultTable, Row
 from graphbench.report.significance import show_p
 from graphbench.runs.tables import SCORED
 
+#: Number of models that a sentence names; the table shows all.
+_NAMED = 12
 #: p-value above which a difference may be chance.
 _SURE = 0.05
 
@@ -26,6 +29,11 @@ def verdict(table: ResultTable) -> list[str]:
     ]
 
 
+def _named(models: Sequence[str]) -> str:
+    """List models, and count those after the first ones of a long list."""
+    return ", ".join([*models[:_NAMED], *([f"{len(models) - _NAMED} more"] if len(models) > _NAMED else [])])
+
+
 def _compared_by(table: ResultTable) -> Quantity | None:
     """Return the test score if the best model has one, else its validation score; None without a finite one."""
     for split in ("test", "val"):
@@ -41,11 +49,11 @@ def _best(table: ResultTable, quantity: Quantity) -> str:
     if not scored and len(table.groups) > 1:
         return f"No model has a validation {table.metric} to be chosen by; the table has each {quantity.title}."
     rest = [row.label for row in table.models if row not in scored] if len(table.groups) > 1 else []
-    without = f" Without a finite validation {table.metric}: {', '.join(rest)}." if rest else ""
+    without = f" Without a finite validation {table.metric}: {_named(rest)}." if rest else ""
     val = table.quantity(f"val/{table.metric}")
     equal = [row.label for row in scored if val and row is not best and _mean(row, val) == _mean(best, val)]
     if equal:
-        first = f"{best.label} ties with {', '.join(equal)} in validation {table.metric}; its"
+        first = f"{best.label} ties with {_named(equal)} in validation {table.metric}; its"
     elif len(scored) > 1:
         first = f"{best.label} has the best validation {table.metric} of {len(scored)} models; its"
     else:
@@ -74,11 +82,11 @@ def _beside_others(table: ResultTable) -> list[str]:
     over = f"{' to '.join(map(str, dict.fromkeys([counts[0], counts[-1]])))} {pairs[0][1].over}"
     compared = [label for label, _ in pairs]
     left = [row.label for row in table.models if row is not table.best and row.label not in compared]
-    rest = f" Not compared, with fewer than two scores in common: {', '.join(left)}." if left else ""
+    rest = f" Not compared, with fewer than two scores in common: {_named(left)}." if left else ""
     if open_ones:
-        return [f"Over {over}, the difference to it may be chance for {', '.join(open_ones)}.{rest}"]
+        return [f"Over {over}, the difference to it may be chance for {_named(open_ones)}.{rest}"]
     whose = "no difference to it" if left else "no other model's difference to it"
-    of = f" for {', '.join(compared)}" if left else ""
+    of = f" for {_named(compared)}" if left else ""
     return [f"Over {over}, {whose} looks like chance{of} (p below {_SURE} after Holm).{rest}"]
 
 
@@ -108,16 +116,16 @@ def _gaps(table: ResultTable) -> list[str]:
     untested = [row.label for row in _validated(table) if f"test/{table.metric}" not in row.scores]
     if untested:
         tested = any(f"test/{table.metric}" in row.scores for row in table.models)
-        whose = f" by {', '.join(untested)}" if tested else ""
+        whose = f" by {_named(untested)}" if tested else ""
         gaps.append(f"the test split{whose} (graphbench test --run FOLDER)")
     if not any(row.kind == "baseline" for row in table.rows):
         gaps.append("baselines")
     single = [group.label for group in table.groups if len(group.runs) == 1]
     if single:
-        whose = "" if len(single) == len(table.groups) else f" of {', '.join(single)}"
+        whose = "" if len(single) == len(table.groups) else f" of {_named(single)}"
         gaps.append(f"how much the score{whose} changes with the seed (graphbench sweep --seeds 0-2)")
     sentences = [f"Not looked at: {'; '.join(gaps)}."] if gaps else []
     looked = [group.label for group in table.groups if looked_at_test(group)]
     if looked:
-        sentences.append(f"The {SCORED['test']} split was looked at while {', '.join(looked)} trained.")
+        sentences.append(f"The {SCORED['test']} split was looked at while {_named(looked)} trained.")
     return sentences

@@ -6,6 +6,7 @@ import re
 from types import SimpleNamespace
 
 import pytest
+from pytorch_lightning.callbacks import Timer
 
 from graphbench.callbacks import progress as forecast
 from graphbench.callbacks.progress import Forecast
@@ -20,6 +21,7 @@ def trainer(**options):
         "current_epoch": 0,
         "global_step": 0,
         "accumulate_grad_batches": 1,
+        "callbacks": [],
     }
     return SimpleNamespace(**usual | options)
 
@@ -54,6 +56,15 @@ SLOW_START = [60.0, 5.0, 5.0]
 def figures(line):
     """Return the batches of an epoch, its time and the time left, as the line states them."""
     return re.findall(r"\d[\d.,]*(?: (?:d|h|min|s)\b)?(?: \d+ (?:h|min|s)\b)?", line)
+
+
+def test_the_rest_of_a_run_ends_with_its_time(train, monkeypatch):
+    timers = [Timer(), Timer("00:01:00:00")]
+    monkeypatch.setattr(timers[1], "time_elapsed", lambda stage: 3600 - 90.0)
+    (line,) = train(trainer(callbacks=timers), [*SLOW_START, *[2.0] * 30])
+    assert "the rest of the run about 1 min 30 s," in line
+    (*_, line) = train(trainer(callbacks=timers, max_epochs=-1), [*SLOW_START, *[2.0] * 30])
+    assert "the rest of the run about 1 min 30 s," in line
 
 
 def test_the_median_of_the_first_steps_counts_and_their_first_do_not(train):

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import importlib.util
 import json
+from types import SimpleNamespace
 
 import pytest
 from jsonargparse import Namespace
 from pytorch_lightning.loggers import CSVLogger, MLFlowLogger, TensorBoardLogger, WandbLogger
 
 from graphbench.callbacks import AttentionMaps, RankProgression, TrainTestGap
-from graphbench.callbacks.trackers import go_on
+from graphbench.callbacks.trackers import go_on, log_table
 from graphbench.cli import main
 from graphbench.runs import RunFolder
 
@@ -31,6 +32,23 @@ def test_a_tracker_goes_on_wherever_it_stands_among_the_loggers(tmp_path):
     settings = [Namespace(class_path=f"pytorch_lightning.loggers.{name}", init_args=Namespace()) for name in names]
     go_on(settings, run)
     assert [one.get("init_args.id") for one in settings] == [None, "first", "second", None]
+
+
+@pytest.mark.parametrize("count", [1000, 30_000])
+def test_tensorboard_gets_the_last_rows_of_a_long_table(tmp_path, count):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    logger = TensorBoardLogger(tmp_path, name="", version="")
+    trainer = SimpleNamespace(is_global_zero=True, loggers=[logger], global_step=9)
+    log_table(trainer, "range", [{"epoch": str(row), "value": "0.5"} for row in range(1, count + 1)])
+    logger.save()
+    (event,) = EventAccumulator(str(tmp_path)).Reload().Tensors("range/text_summary")
+    text = event.tensor_proto.string_val[0].decode()
+    lines = [line for line in text.splitlines() if line.startswith("| ")]
+    assert lines[0] == "| epoch | value |"
+    assert [lines[2], lines[-1]] == [f"| {count - 999} | 0.5 |", f"| {count} | 0.5 |"]
+    assert len(lines) == 1002
+    assert ("The last 1,000 of 30,000 rows." in text) == (count > 1000)
 
 
 @pytest.mark.slow

@@ -11,7 +11,8 @@ import pytest
 from graphbench.report import curves as module
 from graphbench.report import result_tables
 from graphbench.report.curves import gap_section, learning_curves, looked_at_test
-from graphbench.report.loading import Run
+from graphbench.report.figures import thinned
+from graphbench.report.loading import Run, load_run
 from graphbench.report.page import render
 
 
@@ -75,6 +76,15 @@ def test_mean_and_band_are_those_of_the_seeds(make_run, means):
     assert sd.to_numpy() == pytest.approx(validation.std(0, ddof=1))
 
 
+@pytest.mark.parametrize(("score", "place"), [(0.4, 1.5), (0.6, 2.0)])
+def test_the_ring_is_at_the_validation_of_the_best_checkpoint(make_run, score, place):
+    folder = make_run("a", scores=(score, 0.9), results={"best_epoch": 2, "epochs_from": 1})
+    assert module._best_place(load_run(folder, "a")) == 2
+    rows = [(4, 1, 0.5), (9, 1, 0.7), (14, 2, 0.4), (19, 2, 0.6)]
+    folder.metrics.write_text("step,epoch,val/MAE\n" + "".join(f"{s},{e},{v}\n" for s, e, v in rows))
+    assert module._best_place(load_run(folder, "a")) == place
+
+
 def test_the_mean_ends_with_the_shortest_seed(make_run, means):
     runs = [make_run("a", seed=0, losses=((1.0, 1.0),)), make_run("b", seed=1)]
     learning_curves(result_tables(runs)[0], "c")
@@ -100,6 +110,31 @@ def test_a_rate_with_one_point_is_left_out(make_run):
         shown = [str(panel.figure) for panel in learning_curves(table, "p").panels]
         assert len(shown) == panels
         assert any("Learning rate" in figure for figure in shown) is (count > 1)
+
+
+def test_thousands_of_epochs_keep_their_extremes_in_small_figures(make_run):
+    rng = np.random.default_rng(0)
+    short, long = (np.exp(rng.normal(size=(epochs, 2)) / 10) for epochs in (500, 4000))
+    long[1234] = 3.0
+    sizes = []
+    for name, losses in (("short", short), ("long", long)):
+        runs = [make_run(f"{name}-{seed}", seed=seed, losses=losses * (1 + seed / 9)) for seed in range(2)]
+        sizes.append(sum(len(str(panel.figure)) for panel in learning_curves(result_tables(runs)[0], name).panels))
+    assert sizes[1] < 1.5 * sizes[0] < 300_000
+
+
+def test_a_thinned_curve_has_the_range_of_every_stretch():
+    values = np.random.default_rng(0).normal(size=3000)
+    values[1500:1700] = np.nan
+    curve = pd.Series(values, index=np.arange(1, 3001))
+    thin = thinned(curve)
+    assert len(thin) <= 400
+    assert thin.index.is_monotonic_increasing
+    assert thin.equals(curve[thin.index])
+    for start in range(0, 3000, 15):
+        part, kept = curve.iloc[start : start + 15], thin[(thin.index > start) & (thin.index <= start + 15)]
+        assert (part.min(), part.max()) == (kept.min(), kept.max()) or (part.isna().all() and kept.isna().all())
+    assert thinned(curve[:200]).equals(curve[:200])
 
 
 def test_without_curves_there_is_a_sentence(make_run):
@@ -163,6 +198,17 @@ def test_the_sentence_names_the_epoch_of_the_tested_checkpoint(make_run, epoch, 
     write(folder, f"{epoch},20,test,MAE,0.5,0.9,0.4,test")
     (note,) = gap_section(result_tables([folder])[0], "g").notes
     assert note.startswith(f"GPS, {said}: MAE 0.5000")
+
+
+def test_several_validations_in_an_epoch_are_placed_by_their_steps(make_run, means):
+    folders = [make_run(f"g{seed}", seed=seed) for seed in range(2)]
+    for seed, folder in enumerate(folders):
+        rows = [(1, 5, 0.1), (1, 10, 0.2), (2, 15, 0.3), (2, 20, 0.5)]
+        write(folder, *(f"{epoch},{step},val,MAE,0.5,0.8,{gap + seed},fit" for epoch, step, gap in rows))
+    section = gap_section(result_tables(folders)[0], "g")
+    ((mean, _, _),) = means
+    assert len(section.panels) == 1
+    assert mean.to_dict() == pytest.approx({0.5: 0.6, 1.0: 0.7, 1.5: 0.8, 2.0: 1.0})
 
 
 def test_broken_rows_are_left_out(make_run):

@@ -7,8 +7,9 @@ import json
 import pytest
 import yaml
 
+from graphbench.report import groups as module
 from graphbench.report import result_tables
-from graphbench.report.groups import differences, flatten, group_runs, split_sizes
+from graphbench.report.groups import differences, flatten, group_runs, replicate, split_sizes
 from graphbench.report.loading import load_run, load_runs
 
 
@@ -50,6 +51,17 @@ def test_naming_flattens_every_configuration_once(make_run, monkeypatch):
     groups = grouped(*(make_run(str(heads), num_heads=heads) for heads in range(20)), make_run("b", architecture="GT"))
     assert [group.label for group in groups][18:] == ["GPS (num_heads 18)", "GPS (num_heads 19)", "GT"]
     assert len(calls) == 21
+
+
+def test_hundreds_of_runs_are_not_compared_in_pairs(make_run, monkeypatch):
+    made = [make_run(f"{heads}-{seed}", seed=seed, num_heads=heads) for heads in range(3) for seed in range(20)]
+    for folder in made:
+        folder.data.write_text(json.dumps({"splits": {"train": {"graphs": 3, "content": "x"}}}))
+    calls = []
+    monkeypatch.setattr(module, "replicate", lambda run: calls.append(1) or replicate(run))
+    groups = grouped(*made)
+    assert [[group.label for group in part] for part in module.on_same_data(groups)] == [[g.label for g in groups]]
+    assert len(calls) == 2 * len(made)
 
 
 def test_a_label_names_classes_first_and_what_was_left_out_last(make_run):

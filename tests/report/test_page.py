@@ -211,6 +211,15 @@ def test_a_repeated_seed_is_a_warning(make_run, write):
     assert "seed 0 was run more than once" in Page(write(make_run("a"), make_run("b"))).text
 
 
+def test_of_many_models_the_best_are_drawn_and_named(make_run, write, monkeypatch):
+    monkeypatch.setattr("graphbench.report.page._DRAWN", 3)
+    text = write(*(make_run(f"r{heads}", num_heads=heads, scores=(heads / 10, 0.5)) for heads in range(1, 21)))
+    assert "of the first 3 of 20 models" in text
+    labels = "|".join(re.findall(r'<svg[^>]*aria-label="([^"]*)"', text))
+    assert sorted(set(map(int, re.findall(r"num_heads (\d+)", labels)))) == [1, 2, 3]
+    assert text.count("num_heads 20") >= 2  # in the table, and with its options
+
+
 def test_two_benchmarks_are_told_apart(make_run, write):
     page = write(make_run("a"), make_run("b", results={"benchmark": "ZINC"}))
     text = Page(page).text

@@ -28,6 +28,13 @@ def test_the_model_stands_beside_the_best_baseline(make_run, test, relation):
     assert ("50.0%" in sentences) == (test != 0.6)  # |0.9 - 0.6| and |0.3 - 0.6| are half of 0.6
 
 
+def test_of_many_models_a_sentence_names_the_first(make_run):
+    runs = [make_run(f"{heads}-{seed}", num_heads=heads, seed=seed, scores=(heads / 10 + 0.1, None))
+            for heads in range(20) for seed in range(2 if heads == 0 else 1)]  # fmt: skip
+    assert "of GPS (num_heads 1), " in (sentences := said(*runs))
+    assert "GPS (num_heads 12), 7 more changes with the seed" in sentences
+
+
 def test_higher_may_be_better(make_run):
     results = {"metric": "AP", "higher_is_better": True, "val": {"val/AP": 0.8}, "test": {"test/AP": 0.9},
                "baselines": {"boosting": {"test": {"test/AP": 0.6}}}}  # fmt: skip

@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import inspect
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 
@@ -30,6 +30,7 @@ from graphbench.runs import RunFolder
 from graphbench.runs.differences import differing
 
 log = logging.getLogger(__name__)
+_Item = TypeVar("_Item")
 
 RESPLITS = ("random", "stratified", "scaffold", "scaffold_balanced", "butina", "leader", "maxmin")
 #: Options of `fit` that the sweep sets itself -> the reason.
@@ -41,7 +42,7 @@ RESERVED = {
     "--seed_everything": "--seeds names the seeds",
     "--slurm": "--launcher submitit submits the jobs itself",
 }
-#: Number of variants that are checked without showing progress.
+#: Number of variants, and of runs, that are checked without showing progress.
 _FEW = 10
 #: Options that may differ between runs of one variant.
 _REPLICATES = ("seed_everything", "data.fold", "data.split_seed", "expected")
@@ -200,7 +201,7 @@ def _with_folds(plan: Sweep, options: argparse.Namespace, variants: Mapping[str,
     # Without --resplit first: data with a fixed split would report its options as unknown.
     bare = replace(plan, options=plan.options[: len(plan.options) - len(_resplit(options))])
     folds = {}
-    for name, variant in variants.items():
+    for name, variant in _shown(variants.items(), "Reading folds", "models"):
         data = build("sweep", bare.training(variant, plan.seeds[0]).arguments(output)).datamodule
         _check_split(data, options)
         if options.resplit is not None:
@@ -220,8 +221,7 @@ def _check(plan: Sweep, trainings: Sequence[tuple[Variant, Training]], output: P
     missing = {variant.name for variant, training in trainings if train and not training.is_finished(output)}
     resolved: dict[str, dict[str, Any]] = {}
     variants = {variant.name: variant for variant, _ in trainings}.values()
-    # Each takes a third of a second; a mistake among few should be the only line.
-    for variant in track(variants, "Checking models", unit="models") if len(variants) > _FEW else variants:
+    for variant in _shown(variants, "Checking models", "models"):
         suffix, replicate = plan.replicates(variant.name)[0]
         words = plan.training(variant, plan.seeds[0], suffix, replicate).arguments(output)
         cli = build("sweep", words)
@@ -230,8 +230,16 @@ def _check(plan: Sweep, trainings: Sequence[tuple[Variant, Training]], output: P
         resolved[variant.name] = cli.settings()
         runs = [RunFolder(training.folder(output)) for other, training in trainings if other.name == variant.name]
         refuse_other_source(runs, cli.datamodule, "Restore the data, or name another --output.")
-    for variant, training in trainings:
+    for variant, training in _shown(trainings, "Comparing options", "runs"):
         _check_unchanged(RunFolder(training.folder(output)), resolved[variant.name])
+
+
+def _shown(items: Collection[_Item], description: str, unit: str) -> Iterable[_Item]:
+    """Show progress over many items, which take up to a third of a second each.
+
+    A mistake among few should be the only line.
+    """
+    return track(items, description, unit=unit) if len(items) > _FEW else items
 
 
 def _check_split(data: Any, options: argparse.Namespace) -> None:

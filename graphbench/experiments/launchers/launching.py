@@ -32,6 +32,8 @@ ROOM = ".launch"
 _JOBS = "jobs.json"
 #: Seconds between two checks of local jobs, of the results of a cluster's jobs, and of its queue.
 _OFTEN, _SELDOM, _QUEUE = 0.5, 5.0, 60.0
+#: Shortest time between two checks, as a multiple of the time that one takes.
+_REST = 9
 
 
 def launch(
@@ -164,6 +166,7 @@ class Jobs:
     def wait(self, below: int = 1) -> None:
         """Wait until fewer than `below` jobs are open."""
         while True:
+            began = time.monotonic()
             self.open = {number: job for number, job in self.open.items() if not self._has_ended(job)}
             self._forget_lost()
             if (text := self._describe()) != self._shown:
@@ -171,7 +174,9 @@ class Jobs:
                 self._shown = text
             if len(self.open) < below:
                 return
-            time.sleep(_SELDOM if self.cluster.kind == "slurm" else _OFTEN)
+            # Looking at the files of a thousand units takes a second, or many on a file server.
+            usual = _SELDOM if self.cluster.kind == "slurm" else _OFTEN
+            time.sleep(max(usual, _REST * (time.monotonic() - began)))
 
     def _has_ended(self, job: submitit.Job[Any] | RayJob) -> bool:
         # `done` calls `sacct`, which some clusters lack, and which does not report tasks cancelled in the queue.

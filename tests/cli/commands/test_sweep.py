@@ -274,6 +274,7 @@ def test_the_check_of_many_models_shows_its_progress(configs, inside, tmp_path, 
     said = capsys.readouterr().err
     assert "Checking models: 1 of 2 models so far" in said
     assert "Checking models: 2 models in" in said
+    assert "Comparing options: 2 runs in" in said
 
 
 @pytest.mark.slow

@@ -10,6 +10,7 @@ import threading
 import time
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 
 import imitated_slurm
 import pytest
@@ -166,3 +167,19 @@ def test_launching_needs_no_torch():
     code = "import sys, graphbench.experiments.launchers, graphbench.experiments.status; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=Path.cwd())
     assert done.stdout == "False\n"
+
+
+@pytest.mark.parametrize(("seconds", "rest"), [(0.01, 0.5), (2.0, 18.0)])
+def test_looking_at_many_units_takes_a_tenth_of_the_time(tmp_path, monkeypatch, seconds, rest):
+    clock, slept = [0.0], []
+
+    def describe():
+        clock[0] += seconds
+        return ""
+
+    jobs = launching.Jobs(Cluster(kind="local"), tmp_path, describe)
+    looks = iter([False, True])
+    jobs.open = {"1": SimpleNamespace(done=lambda: next(looks))}
+    monkeypatch.setattr(launching, "time", SimpleNamespace(monotonic=lambda: clock[0], sleep=slept.append))
+    jobs.wait()
+    assert slept == [rest]
