@@ -57,11 +57,12 @@ class RunProgressBar(RichProgressBar):
     def _left(self, trainer: pl.Trainer) -> str | None:
         timer = next((callback for callback in trainer.callbacks if isinstance(callback, Timer)), None)  # type: ignore[attr-defined]
         elapsed = timer.time_elapsed() if timer is not None else time.monotonic() - self._began
-        steps = trainer.estimated_stepping_batches
-        if not trainer.global_step or not 0 < steps < float("inf"):
+        done = trainer.fit_loop.total_batch_idx + 1  # batches, as steps may differ between epochs
+        left = _batches_left(trainer, trainer.fit_loop.batch_idx + 1)
+        until = min(elapsed * left / done if done > 0 else math.inf, _until_max_time(trainer))
+        if not trainer.global_step or math.isinf(until):
             return None
-        left = min(elapsed * (steps / trainer.global_step - 1), _until_max_time(trainer))
-        seconds = max(0, round(left))
+        seconds = max(0, round(until))
         return f"{seconds // 3600}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
 
     def _get_train_description(self, current_epoch: int) -> str:
@@ -163,16 +164,21 @@ class Forecast(pl.Callback):
 
     def _tell(self, trainer: pl.Trainer, step: float, done: int) -> None:
         self._done = True
-        in_epoch = int(trainer.num_training_batches)
-        left, epochs = math.inf, trainer.max_epochs
-        if epochs is not None and epochs > 0:
-            left = (epochs - trainer.current_epoch) * in_epoch - done
-        if trainer.max_steps > 0:
-            left = min(left, (trainer.max_steps - trainer.global_step) * trainer.accumulate_grad_batches)
+        in_epoch, left = int(trainer.num_training_batches), _batches_left(trainer, done)
         epoch_time = f"An epoch of {in_epoch:,} batches takes about {format_time(in_epoch * step)}"
         seconds = min(left * step, _until_max_time(trainer))
         rest = f", the rest of the run about {format_time(seconds)}" if math.isfinite(seconds) else ""
         log.info("%s%s, without validation", epoch_time, rest)
+
+
+def _batches_left(trainer: pl.Trainer, done: int) -> float:
+    """Return the batches to train, of which `done` of this epoch are trained; infinite for a run without an end."""
+    left, epochs = math.inf, trainer.max_epochs
+    if epochs is not None and epochs > 0 and math.isfinite(trainer.num_training_batches):
+        left = (epochs - trainer.current_epoch) * trainer.num_training_batches - done
+    if trainer.max_steps > 0:
+        left = min(left, (trainer.max_steps - trainer.global_step) * trainer.accumulate_grad_batches)
+    return left
 
 
 def _until_max_time(trainer: pl.Trainer) -> float:

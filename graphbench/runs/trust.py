@@ -29,6 +29,7 @@ import yaml
 from graphbench import registry
 from graphbench.data.files.foreign import load_json, load_yaml
 from graphbench.data.files.nested import texts_in
+from graphbench.data.files.sharing import plain_lock
 from graphbench.data.files.writing import write_text
 from graphbench.errors import BadInput
 from graphbench.registry import importing, listings
@@ -49,6 +50,8 @@ REFUSED = tuple(
 )
 #: Keys of a mapping that represents a class.
 _CLASS_KEYS = frozenset({"class_path", "init_args", "dict_kwargs"})
+#: Seconds to wait for other processes that store the trust in their configurations.
+_PATIENCE = 60.0
 #: jsonargparse has one setting per process, so threads that load models must take turns.
 _SETTING = threading.RLock()
 #: Keys of mappings of options in a configuration.
@@ -292,11 +295,24 @@ def remember(config: Path) -> None:
     policy = importing.current_gate()
     if not isinstance(policy, Policy) or not policy.foreign:
         return
-    checksums = {other: checksum for other, checksum in _stored_checksums().items() if Path(other).is_file()}
     with contextlib.suppress(OSError, RuntimeError):
-        checksums[str(config.resolve())] = hashlib.sha256(config.read_bytes()).hexdigest()
+        checksum = hashlib.sha256(config.read_bytes()).hexdigest()
         _trust_file().parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        write_text(_trust_file(), json.dumps(checksums, indent=1) + "\n")
+        with _alone():
+            checksums = {other: stored for other, stored in _stored_checksums().items() if Path(other).is_file()}
+            write_text(_trust_file(), json.dumps(checksums | {str(config.resolve()): checksum}, indent=1) + "\n")
+
+
+@contextlib.contextmanager
+def _alone() -> Iterator[None]:
+    """Keep other processes from writing the user's file: the fits of a sweep start together, and add a line each."""
+    lock = plain_lock(_trust_file().with_name(".trusted.lock"))
+    with contextlib.suppress(NotImplementedError, OSError):  # a file system without locks, or one that hangs
+        lock.acquire(timeout=_PATIENCE)
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 @contextlib.contextmanager

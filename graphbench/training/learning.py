@@ -298,12 +298,28 @@ class LearningModule(pl.LightningModule):
         self._rates = [float(group["lr"]) for group in optimizer.param_groups]
         scheduler = self.schedule.configure(
             optimizer,
-            steps=lambda: self.trainer.estimated_stepping_batches,
+            steps=self._steps,
             epochs=self._epochs,
             monitor=self.monitor,
             mode=self.monitor_mode,
         )
         return {"optimizer": optimizer} | ({"lr_scheduler": scheduler} if scheduler else {})
+
+    def _steps(self) -> float:
+        """Return the steps of the run; Lightning counts those of all epochs with one accumulation of gradients."""
+        trainer, usual = self.trainer, self.trainer.estimated_stepping_batches
+        batches, epochs = trainer.num_training_batches, trainer.max_epochs
+        if epochs is None or epochs < 0 or not 0 < batches < math.inf:
+            return usual
+        steps = sum(math.ceil(batches / self._accumulated(epoch)) for epoch in range(max(epochs, 1)))
+        return steps if trainer.max_steps < 0 else min(steps, trainer.max_steps)
+
+    def _accumulated(self, epoch: int) -> int:
+        """Return the number of batches of a step in an epoch, counted from 0."""
+        for callback in self.trainer.callbacks:  # type: ignore[attr-defined]
+            if isinstance(callback, GradientAccumulationScheduler):
+                return callback.get_accumulate_grad_batches(epoch)
+        return self.trainer.accumulate_grad_batches
 
     def _epochs(self) -> int | None:
         """Return the epochs of the run, limited by `max_epochs` or `max_steps`; None if it is open-ended."""
@@ -316,8 +332,11 @@ class LearningModule(pl.LightningModule):
         batches = trainer.num_training_batches
         if not 0 < batches < math.inf:
             return epochs
-        begun = math.ceil(trainer.max_steps / math.ceil(batches / trainer.accumulate_grad_batches))
-        return begun if epochs is None else min(epochs, begun)
+        begun = steps = 0
+        while steps < trainer.max_steps and begun != epochs:
+            steps += math.ceil(batches / self._accumulated(begun))
+            begun += 1
+        return begun
 
     def build_optimizer(self) -> torch.optim.Optimizer:
         """Return the optimizer with its groups, without a schedule."""

@@ -7,7 +7,7 @@ import re
 from types import SimpleNamespace
 
 import pytest
-from pytorch_lightning.callbacks import Timer
+from pytorch_lightning.callbacks import GradientAccumulationScheduler, Timer
 from pytorch_lightning.loggers import TensorBoardLogger
 from rich.console import Console
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -48,6 +48,19 @@ def test_a_run_without_a_timer_has_a_clock(fit):
     bar = Kept()
     fit(bar, enable_progress_bar=True, max_epochs=1)
     assert any("left" in items for items in bar.shown)
+
+
+def test_the_time_left_counts_batches_where_accumulation_changes(fit, monkeypatch):
+    bar, timer = Kept(), Timer()
+    seen = []
+    monkeypatch.setattr(timer, "setup", lambda trainer, *args, **options: seen.append(trainer))
+    monkeypatch.setattr(timer, "time_elapsed", lambda: 600.0 * (seen[0].fit_loop.total_batch_idx + 1))
+    accumulation = GradientAccumulationScheduler({0: 1, 1: 4})
+    _, trainer = fit(bar, timer, accumulation, enable_progress_bar=True, max_epochs=3)
+    batches = 3 * trainer.num_training_batches
+    left = [items["left"] for items in bar.shown if "left" in items]
+    wanted = [f"{10 * n // 60}:{10 * n % 60:02}:00" for n in range(batches - 1, -1, -1)]
+    assert list(dict.fromkeys(left)) == wanted
 
 
 class Drawn(Kept):

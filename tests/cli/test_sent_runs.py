@@ -6,6 +6,9 @@ import hashlib
 import json
 import shutil
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 import yaml
@@ -77,6 +80,18 @@ COMMANDS = [
     ["profile", "--run"],
     ["fit", "--resume"],
 ]
+
+
+def test_fits_that_start_together_are_all_trusted(tmp_path, memory, monkeypatch):
+    policy, stored = trust.Policy(Path(), trust=True, foreign={"mine.Model"}), trust._stored_checksums
+    monkeypatch.setattr(trust.importing, "current_gate", lambda: policy)
+    monkeypatch.setattr(trust, "_stored_checksums", lambda: (stored(), time.sleep(0.05))[0])
+    configs = [tmp_path / f"{number}.yaml" for number in range(6)]
+    for config in configs:
+        config.touch()
+    with ThreadPoolExecutor(len(configs)) as pool:
+        list(pool.map(trust.remember, configs))
+    assert json.loads(memory.read_text()).keys() == set(map(str, configs))
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])

@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 import pytorch_lightning as pl
 import torch
-from pytorch_lightning.callbacks import EMAWeightAveraging
+from pytorch_lightning.callbacks import EMAWeightAveraging, GradientAccumulationScheduler
 from torch import nn
 from torch.utils.data import DataLoader
 from toys import Tiny
@@ -154,7 +154,7 @@ class Watch(pl.Callback):
         self.validated.append(trainer.global_step)
 
 
-def watched(spec, limits, schedule=BY_EPOCHS):
+def watched(spec, limits, schedule=BY_EPOCHS, callbacks=()):
     """Train for epochs of three batches, by default with a rate that falls linearly from 1 to 0."""
     module = BenchmarkModule(spec, Tiny, optimizer=partial(torch.optim.SGD, lr=1.0), schedule=schedule)
     table = tiny_table(spec, num_graphs=12)
@@ -162,7 +162,7 @@ def watched(spec, limits, schedule=BY_EPOCHS):
     watch = Watch()
     trainer = pl.Trainer(
         **limits, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False,
-        enable_model_summary=False, num_sanity_val_steps=0, callbacks=[watch],
+        enable_model_summary=False, num_sanity_val_steps=0, callbacks=[watch, *callbacks],
     )  # fmt: skip
     trainer.fit(module, loader, loader)
     return watch
@@ -179,6 +179,19 @@ def watched(spec, limits, schedule=BY_EPOCHS):
 )
 def test_a_schedule_by_epochs_ends_with_the_run_whichever_limit_ends_it(spec, limits, epochs):
     assert watched(spec, limits).rates == pytest.approx([1 - epoch / epochs for epoch in range(epochs)])
+
+
+@pytest.mark.parametrize(
+    ("limits", "schedule", "rates"),
+    [
+        ({"max_epochs": 4}, Schedule("linear"), [8 / 8, 7 / 8, 6 / 8, 3 / 8]),
+        ({"max_epochs": 50, "max_steps": 5}, Schedule("linear"), [5 / 5, 4 / 5, 3 / 5]),
+        ({"max_epochs": 50, "max_steps": 5}, BY_EPOCHS, [3 / 3, 2 / 3, 1 / 3]),
+    ],
+)
+def test_a_schedule_ends_with_a_run_whose_accumulation_changes(spec, limits, schedule, rates):
+    accumulation = GradientAccumulationScheduler({0: 3, 2: 1})  # epochs of 1, 1, 3, 3, ... steps
+    assert watched(spec, limits, schedule, [accumulation]).rates == pytest.approx(rates)
 
 
 @pytest.mark.parametrize("every", [1, 2, 3])

@@ -119,7 +119,8 @@ def _values(command: str, option: str) -> Iterable[str]:
     if name == "config":
         return [*configurations(), *(str(path) for path in Path().glob("*.yaml"))]
     if name in ("run", "resume"):
-        return [str(path.parent) for path in Path().glob("**/config.yaml") if len(path.parts) <= _DEEPEST]
+        # Level by level: `**` would walk through all data, environments and checkpoints at every press of Tab.
+        return [str(path.parent) for depth in range(_DEEPEST) for path in Path().glob("*/" * depth + "config.yaml")]
     slot = name.removesuffix(".class_path")
     if slot in SLOTS and (group := SLOTS[slot].group) is not None:
         return [*registry.records(group), *(CALLBACKS if slot == "trainer.callbacks" else ())]

@@ -134,7 +134,7 @@ def acquire_lock(path: Path, timeout: float = -1) -> BaseFileLock:
 
 
 def process_exists(number: int) -> bool:
-    """Return whether a process of this machine exists, whoever owns it; True if the system cannot tell.
+    """Return whether a process of this machine runs, whoever owns it; True if the system cannot tell.
 
     Examples:
         >>> process_exists(os.getpid())
@@ -148,7 +148,10 @@ def process_exists(number: int) -> bool:
     except ProcessLookupError:
         return False
     except PermissionError:  # owned by another user
-        return True
+        pass
+    with contextlib.suppress(OSError, IndexError):  # systems without /proc
+        # A killed process stays as a zombie until its parent collects it, which a container without an init never does.
+        return Path(f"/proc/{number}/stat").read_bytes().rpartition(b")")[2].split()[0] not in (b"Z", b"X")
     return True
 
 

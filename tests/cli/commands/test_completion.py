@@ -63,6 +63,18 @@ def test_runs_are_found_below_the_folder(tmp_path, monkeypatch):
     assert completions(["test", "--run", "runs/"]) == ["runs/more/two", "runs/one"]
 
 
+def test_runs_are_not_searched_for_among_all_data(tmp_path, monkeypatch):
+    for name in (".", "study/runs/one", "data/images/train/cats/small"):
+        (tmp_path / name).mkdir(parents=True, exist_ok=True)
+        (tmp_path / name / "config.yaml").touch()
+    monkeypatch.chdir(tmp_path)
+    read, list_folder = [], os.scandir
+    monkeypatch.setattr(os, "scandir", lambda path: read.append(str(path)) or list_folder(path))
+    assert completions(["test", "--run", ""]) == [".", "study/runs/one"]
+    assert {"data", "data/images"} <= set(read)
+    assert not [path for path in read if path.startswith("data/images/train")]
+
+
 def test_names_that_are_written_down_exist():
     assert all(hasattr(pytorch_lightning.callbacks, name) for name in CALLBACKS)
     losses = {loss for task in TASKS.values() for loss in task.losses if task.comparable}

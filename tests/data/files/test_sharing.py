@@ -352,11 +352,13 @@ def test_other_errors_of_a_place_pass(monkeypatch, tmp_path, code):
         acquire_lock(tmp_path / "a.lock", timeout=0)
 
 
-def test_a_process_exists_until_it_is_waited_for():
+def test_a_process_exists_until_it_ends():
     if (child := os.fork()) == 0:
         signal.pause()
     assert process_exists(child)
     os.kill(child, signal.SIGKILL)
+    os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)  # a zombie from here on
+    assert process_exists(child) is not Path("/proc/self/stat").is_file()
     os.waitpid(child, 0)
     assert not process_exists(child)
 
