@@ -207,7 +207,7 @@ class MoleculeBenchmark(SmilesInput):
         return np.array([canonical.get(row) in self._trained for row in range(len(texts))], dtype=bool)
 
     def _training_texts(self) -> frozenset[str]:
-        """Return the canonical SMILES of training; the store keeps them, since RDKit needs minutes for large files."""
+        """Return the canonical SMILES of training, which the store keeps: RDKit needs minutes for large files."""
         smiles = self._used("train")
 
         def build(writer: EntryWriter) -> None:
