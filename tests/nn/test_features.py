@@ -8,6 +8,7 @@ from ogb.graphproppred.mol_encoder import AtomEncoder
 from graphbench import BenchmarkSpec, Features, PositionalEncoder
 from graphbench.errors import BadInput
 from graphbench.nn import EdgeEncoder, FeatureEncoder, NodeEncoder
+from graphbench.nn import features as encoders
 
 
 def count(module):
@@ -55,6 +56,19 @@ def test_dense_columns_are_added_to_embeddings():
     encoder = FeatureEncoder(Features((7,), dense=2), 5)
     x, dense = torch.randint(0, 7, (10, 1)), torch.randn(10, 2)
     torch.testing.assert_close(encoder(x, dense), encoder.table[x[:, 0]] + encoder.linear(dense))
+
+
+@pytest.mark.parametrize(("dense", "bias"), [(2, True), (0, True), (0, False)])
+def test_many_categories_are_gathered_from_the_same_map(monkeypatch, dense, bias):
+    encoder = FeatureEncoder(Features((7, 3), dense=dense), 5, "one_hot", one_hot_bias=bias).double()
+    x, numbers = torch.tensor([[6, 2], [0, 1], [6, 0]]), torch.randn(3, dense, dtype=torch.float64) if dense else None
+    expected = encoder(x, numbers)
+    wanted = torch.autograd.grad(expected.square().sum(), list(encoder.parameters()))
+    monkeypatch.setattr(encoders, "_MOST_ONE_HOT", 9)
+    monkeypatch.setattr(F, "one_hot", lambda *_: pytest.fail("a matrix of one-hot rows"))
+    found = encoder(x, numbers)
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(torch.autograd.grad(found.square().sum(), list(encoder.parameters())), wanted)
 
 
 def test_one_hot_is_a_linear_map_of_one_hot_columns():

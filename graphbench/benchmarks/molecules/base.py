@@ -6,13 +6,15 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
+from dataclasses import asdict
 from functools import partial
+from hashlib import sha256
 from itertools import chain, islice
 from typing import Any, cast
 
 import numpy as np
 import pandas as pd
-from rdkit import Chem
+from rdkit import Chem, rdBase
 
 from graphbench.benchmarks.base import GraphBenchmark
 from graphbench.benchmarks.inputs import is_graph
@@ -31,11 +33,12 @@ from graphbench.benchmarks.molecules.chemistry.tables import TEXTS, read_text, s
 from graphbench.benchmarks.molecules.rivals import fit_rivals
 from graphbench.contracts import SPLITS, Baseline, GraphTable, InputPart
 from graphbench.contracts.benchmark import PART_ROWS, Wanted
-from graphbench.data.entry import Entry
+from graphbench.data.entry import Entry, EntryWriter
 from graphbench.data.progress import track
 from graphbench.data.worker_pool import available_cores, ordered_map
 from graphbench.errors import BadInput, check_choice
 from graphbench.tables.layout import find_column
+from graphbench.tables.texts import Texts
 
 logger = logging.getLogger(__name__)
 #: Reads a chunk of SMILES, given as (first row, texts).
@@ -199,9 +202,25 @@ class MoleculeBenchmark(SmilesInput):
         if "smiles" not in self._with_texts["train"].columns:
             return None
         if self._trained is None:
-            self._trained = frozenset(self._canonical(self._used("train")).values())
+            self._trained = self._training_texts()
         canonical = self._canonical(texts)  # unreadable molecules have no row, and None is never trained on
         return np.array([canonical.get(row) in self._trained for row in range(len(texts))], dtype=bool)
+
+    def _training_texts(self) -> frozenset[str]:
+        """Return the canonical SMILES of training, which the store keeps: RDKit needs minutes for large files."""
+        smiles = self._used("train")
+
+        def build(writer: EntryWriter) -> None:
+            texts = Texts(sorted(set(self._canonical(smiles).values())))
+            writer.append("data", texts.data)
+            writer.append("ptr", texts.ptr)
+
+        key = {
+            "kind": "canonical", "version": 1, "recipe": asdict(self._recipe(canonical=True)),
+            "rdkit": rdBase.rdkitVersion, "content": sha256("\n".join(smiles).encode()).hexdigest(),
+        }  # fmt: skip
+        entry = self.store.open_or_build(key, build, f"canonical SMILES of {self.spec.name} train")
+        return frozenset(Texts.of_arrays(entry.arrays["data"], entry.arrays["ptr"]))
 
     def training_distances(self, graphs: str | Sequence[str]) -> np.ndarray | None:
         """Return the Tanimoto distance of Morgan fingerprints between molecules and the nearest training molecule."""

@@ -63,7 +63,8 @@ def predict(arguments: Sequence[str]) -> int:
     requests = _parse_requests(arguments)
     options = requests[0].options
     if options.interval_by and not options.interval:
-        raise BadInput(f"--interval-by {options.interval_by} needs --interval and a coverage, such as --interval 0.9.")
+        by = options.interval_by
+        raise BadInput(f"--interval-by {by} needs --interval and a coverage, such as --interval 0.9.")
     if options.input is not None:
         if options.split is not None:
             raise BadInput("--input and --split exclude each other: name the input or the split.")

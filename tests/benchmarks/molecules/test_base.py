@@ -148,10 +148,14 @@ def test_molecules_of_parts_that_nobody_wants_are_not_read(tmp_path, monkeypatch
     assert [(part.rows, part.problems) for part in parts] == [([0, 1], {}), ([], {}), ([0], {})]
 
 
-def test_training_molecules_are_read_once_for_all_parts_of_an_input(tmp_path, monkeypatch):
+def test_training_molecules_are_read_once_for_all_inputs(tmp_path, monkeypatch):
+    def opened():
+        benchmark = Molecules(str(tmp_path / "own.csv"), "y", store=str(tmp_path / "store"))
+        benchmark.setup()
+        return benchmark
+
     (tmp_path / "own.csv").write_text("smiles,y\n" + "".join(f"{'C' * n}O,{n}\n" for n in range(1, 21)))
-    benchmark = Molecules(str(tmp_path / "own.csv"), "y", store=str(tmp_path / "store"))
-    benchmark.setup()
+    benchmark = opened()
     trained, other = benchmark.smiles("train")[:2], benchmark.smiles("test")[:1]
     read = []
     plain = base.read_molecules
@@ -161,3 +165,5 @@ def test_training_molecules_are_read_once_for_all_parts_of_an_input(tmp_path, mo
     for texts in ([trained[0], other[0]], [other[0], trained[1]]):
         assert benchmark.seen_in_training(texts).tolist() == [text in trained for text in texts]
     assert read == [len(benchmark.smiles("train")), 2, 2]
+    assert opened().seen_in_training([other[0], trained[1]]).tolist() == [False, True]  # for the next file
+    assert read == [len(benchmark.smiles("train")), 2, 2, 2]

@@ -71,8 +71,8 @@ def test_a_reading_that_is_cut_off_loses_the_part_it_is_in(file, tmp_path, monke
 
 def test_folds_share_the_reading_of_their_molecules(file, tmp_path, monkeypatch):
     monkeypatch.setattr(kept, "PART_ROWS", 8)
-    read, read_chunk = [], reading.read_chunk
-    monkeypatch.setattr(reading, "read_chunk", lambda recipe, chunk: read.append(chunk[0]) or read_chunk(recipe, chunk))
+    read, plain = [], reading.read_chunk
+    monkeypatch.setattr(reading, "read_chunk", lambda recipe, chunk: read.append(chunk[0]) or plain(recipe, chunk))
     for fold in (2, 0, 1):
         assert read == ([] if fold == 2 else [0, 8, 16, 24])
         Molecules(str(file), "value", folds=3, fold=fold, store=str(tmp_path / "store")).prepare_data()

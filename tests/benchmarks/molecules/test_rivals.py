@@ -71,7 +71,7 @@ def test_what_does_not_depend_on_the_new_molecules_is_computed_once(tmp_path, mo
     counts, plain = [], trees.compute_descriptors
     monkeypatch.setattr(baselines, "_select", None)
     monkeypatch.setattr(rivals, "compute_descriptors", None)
-    monkeypatch.setattr(trees, "compute_descriptors", lambda kind, part: counts.append(len(part)) or plain(kind, part))
+    monkeypatch.setattr(trees, "compute_descriptors", lambda kind, new: counts.append(len(new)) or plain(kind, new))
     again = rivals.fit_rivals(store, spec, other, y)
     assert counts == [3]
     for name, one in again.items():

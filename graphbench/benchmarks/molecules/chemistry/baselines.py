@@ -43,8 +43,8 @@ def ridge_baseline(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Fit ridge regressions on Morgan counts, one per target, with the penalty that minimises the validation MAE.
 
-    Targets of train and val are `[M]` or `[M, T]`, NaN where unknown. An empty list `chosen` receives the penalties of
-    the targets; if it has those of an earlier call with the same train and val, they are not chosen again.
+    Targets of train and val are `[M]` or `[M, T]`, NaN where unknown. An empty list `chosen` receives the penalties
+    of the targets; if it has those of an earlier call with the same train and val, they are not chosen again.
 
     Returns:
         Predictions `[M, T]` for val and test; NaN for a target that training lacks.

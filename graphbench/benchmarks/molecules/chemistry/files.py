@@ -112,8 +112,8 @@ def stream_molecules(
 ) -> Iterator[MoleculeFrame]:
     """Read a file, or SMILES from standard input ("-"), in parts of `size` rows; raise the errors of `read_rows`.
 
-    `wanted` receives the number of a part's first row and returns whether its molecules are needed, see `Table.parts`;
-    others are only counted.
+    `wanted` receives the number of a part's first row and returns whether its molecules are needed, see
+    `Table.parts`; others are only counted.
     """
     if str(source) == STANDARD_INPUT:
         table = lines_table("standard input", sys.stdin, smiles_column)

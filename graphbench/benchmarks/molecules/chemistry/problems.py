@@ -131,7 +131,7 @@ def describe_repeats(
     for rows in (repeats.rows[number] for number in repeats.contradicting):
         values = ", ".join(_values(y[row]) for row in rows[:_SHOWN])
         numbers = ", ".join(f"{lines[row]:,}" for row in rows[:_SHOWN])
-        more = f", and {len(rows) - _SHOWN} more" if len(rows) > _SHOWN else ""
+        more = f", and {len(rows) - _SHOWN:,} more" if len(rows) > _SHOWN else ""
         named.append(f"{quote(smiles[rows[0]])} ({unit}s {numbers}: {values}{more})")
     return f"{text}; {len(named):,} of them with different targets: {_first(named)}."
 

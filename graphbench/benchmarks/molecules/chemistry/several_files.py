@@ -27,7 +27,7 @@ from graphbench.tables.texts import Texts
 
 logger = logging.getLogger(__name__)
 
-_NAMED = 5  # molecules that a message names
+_NAMED, _ROWS = 5, 8  # molecules that a message names, and rows of each
 
 
 def read_user_files(
@@ -146,11 +146,16 @@ def _log_shared(molecules: UserMolecules, file_of: np.ndarray, ids: Sequence[str
     shared = [number for number, rows in enumerate(repeats.rows) if len(set(file_of[rows])) > 1]
     if not shared:
         return
-    differing = [repeats.rows[number] for number in shared if number in repeats.contradicting]
+    contradicting = set(repeats.contradicting)
+    differing = [repeats.rows[number] for number in shared if number in contradicting]
     text = f"{len(shared):,} molecules are in several files"
     if not differing:
         logger.info("%s, with no target that differs.", text)
         return
-    named = [f"{quote(molecules.canonical[rows[0]])} ({', '.join(ids[row] for row in rows)})" for rows in differing]
-    more = f"; and {len(named) - _NAMED:,} more" if len(named) > _NAMED else ""
-    logger.warning("%s; %d of them with different targets: %s%s", text, len(named), "; ".join(named[:_NAMED]), more)
+    named = []
+    for rows in differing[:_NAMED]:
+        more = f", and {len(rows) - _ROWS:,} more" if len(rows) > _ROWS else ""
+        named.append(f"{quote(molecules.canonical[rows[0]])} ({', '.join(ids[row] for row in rows[:_ROWS])}{more})")
+    more = f"; and {len(differing) - _NAMED:,} more" if len(differing) > _NAMED else ""
+    count = f"{len(differing):,}"
+    logger.warning("%s; %s of them with different targets: %s%s", text, count, "; ".join(named), more)

@@ -71,8 +71,8 @@ class FileRequest:
 
     `targets` is `("penalized_logp",)` if that property is computed. `classes` is empty if the file has class numbers.
     `missing` is None for only the usual words, () for only empty cells. Targets in `log10` must be above 0. `scaffold`
-    requests Murcko scaffolds, `time_column` the time of each molecule, in the format `time_format`. `paired` means that
-    all molecules will be compared with each other.
+    requests Murcko scaffolds, `time_column` the time of each molecule, in the format `time_format`. `paired` means
+    that all molecules will be compared with each other.
     """
 
     file: Path

@@ -5,6 +5,8 @@ from contextlib import nullcontext
 import numpy as np
 import pytest
 
+from graphbench.benchmarks.molecules.chemistry import several_files
+from graphbench.benchmarks.molecules.chemistry.problems import Repeats, find_repeats
 from graphbench.benchmarks.molecules.own_file import Molecules
 from graphbench.contracts import SPLITS
 from graphbench.errors import BadInput
@@ -129,6 +131,26 @@ def test_numbers_and_dates_or_folds_and_words_cannot_be_one_column(files):
     ):
         with pytest.raises(BadInput, match=said):
             Molecules(names, "logS", store=str(files / "store"), **options).setup()
+
+
+def test_a_molecule_with_many_differing_rows_is_named_with_the_first_ones(files, caplog, monkeypatch):
+    class Unsearched(list):
+        def __contains__(self, item):
+            raise AssertionError("a list is searched for each molecule")
+
+    def found(canonical, y):
+        repeats = find_repeats(canonical, y)
+        return Repeats(repeats.rows, Unsearched(repeats.contradicting))
+
+    monkeypatch.setattr(several_files, "find_repeats", found)
+    for name in ("a", "b"):
+        rows = "".join(f"{text},{row},{row}\n" for row, text in enumerate([*["CCO"] * 30, *CHAINS[2:9]]))
+        (files / f"{name}.csv").write_text(f"smiles,logS,pKa\n{rows}")
+    _opened(files, "a.csv", "b.csv")
+    assert (
+        "8 molecules are in several files; 1 of them with different targets: 'CCO' (a.csv:2, a.csv:3, " in caplog.text
+    )
+    assert "a.csv:9, and 52 more)" in caplog.text
 
 
 def test_differing_values_of_a_molecule_in_two_files_are_named(files, caplog):
