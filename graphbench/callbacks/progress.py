@@ -32,9 +32,10 @@ class RunProgressBar(RichProgressBar):
     steps. It is not shown for a run without an end. Scores are in the lines of `EpochLines` above.
     """
 
-    def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Start the clock of a run without a `Timer`."""
-        self._began = time.monotonic()
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Start the clock of a run without a `Timer`, which does not know the time before it was continued."""
+        super().on_train_start(trainer, pl_module)
+        self._began, self._before = time.monotonic(), trainer.fit_loop.total_batch_idx + 1
 
     def configure_columns(self, trainer: pl.Trainer) -> list[Any]:
         """Return Lightning's columns without the times of a single epoch, which do not fit into 80 columns.
@@ -56,8 +57,11 @@ class RunProgressBar(RichProgressBar):
 
     def _left(self, trainer: pl.Trainer) -> str | None:
         timer = next((callback for callback in trainer.callbacks if isinstance(callback, Timer)), None)  # type: ignore[attr-defined]
-        elapsed = timer.time_elapsed() if timer is not None else time.monotonic() - self._began
         done = trainer.fit_loop.total_batch_idx + 1  # batches, as steps may differ between epochs
+        if timer is not None:
+            elapsed = timer.time_elapsed()
+        else:
+            elapsed, done = time.monotonic() - self._began, done - self._before
         left = _batches_left(trainer, trainer.fit_loop.batch_idx + 1)
         until = min(elapsed * left / done if done > 0 else math.inf, _until_max_time(trainer))
         if not trainer.global_step or math.isinf(until):

@@ -63,6 +63,22 @@ def test_the_time_left_counts_batches_where_accumulation_changes(fit, monkeypatc
     assert list(dict.fromkeys(left)) == wanted
 
 
+def test_a_clock_of_a_continued_run_counts_what_it_trains(fit, tmp_path, monkeypatch):
+    _, trainer = fit(max_epochs=2)
+    trainer.save_checkpoint(tmp_path / "two.ckpt")
+    bar, clock = Kept(), SimpleNamespace(now=0.0)
+    monkeypatch.setattr("graphbench.callbacks.progress.time.monotonic", lambda: clock.now)
+
+    def minute(*arguments):
+        clock.now += 60.0
+
+    monkeypatch.setattr(bar, "on_train_batch_start", minute)
+    _, trainer = fit(bar, enable_progress_bar=True, max_epochs=3, resume=str(tmp_path / "two.ckpt"))
+    left = [items["left"] for items in bar.shown if "left" in items]
+    wanted = [f"{n // 60}:{n % 60:02}:00" for n in range(trainer.num_training_batches - 1, -1, -1)]
+    assert list(dict.fromkeys(left)) == wanted
+
+
 class Drawn(Kept):
     """Draws the bar of a long run in terminals of several widths."""
 
