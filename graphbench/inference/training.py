@@ -242,7 +242,7 @@ def _label(features: Features, number: int) -> str:
 
 
 def _shortened(words: dict[str, None]) -> dict[str, None]:
-    """Keep the first words: a large graph may be outside the range of hundreds of features, and every node says so."""
+    """Keep the first words: every node of a large graph has the same ones, perhaps of hundreds of features."""
     more = len(words) - _MOST
     return words if more <= 0 else dict.fromkeys([*islice(words, _MOST), f"{more} more features"])
 
@@ -253,7 +253,7 @@ def _graphs_of(table: GraphTable, axis: str, rows: Tensor) -> Tensor:
 
 
 def _distinct(numbers: Tensor) -> list[int]:
-    """Return the numbers without repetitions, in order of first occurrence: a large graph repeats one for each node."""
+    """Return each number once, in order of first occurrence: a large graph has one for each of its nodes."""
     firsts = np.sort(np.unique(numbers.numpy(), return_index=True)[1])
     distinct: list[int] = numbers[torch.from_numpy(firsts)].tolist()
     return distinct
