@@ -97,14 +97,15 @@ def dirichlet_energy_per_graph(
         low, high = int(edge_index.min()), int(edge_index.max())
         raise BadInput(f"edge_index must name rows 0 to {len(tokens) - 1} of tokens, got {low} to {high}.")
     check_choice("laplacian", laplacian, ("combinatorial", "symmetric"))
-    target = edge_index[1].to(rows.device)
+    edge_index = edge_index.to(rows.device)
+    target = edge_index[1]
     scaled = rows
     if laplacian == "symmetric":
         # A node without edges has no term, but must not divide by 0.
         degree = torch.bincount(target, minlength=len(rows)).clamp(min=1)
         scaled = rows / degree.double().sqrt().unsqueeze(-1)
     # Some edges at a time: tokens at both ends of a million edges take gigabytes.
-    along_edges = [(scaled[i] - scaled[j]).square().sum(-1) for i, j in edge_index.to(rows.device).split(_EDGES, dim=1)]
+    along_edges = [(scaled[i] - scaled[j]).square().sum(-1) for i, j in edge_index.split(_EDGES, dim=1)]
     energy = 0.5 * sum_per_graph(torch.cat(along_edges), numbers[target], count)
     if relative:
         energy = energy / sum_per_graph(rows.square().sum(-1), numbers, count)

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from itertools import islice
 from typing import Any
 
+import numpy as np
 import pytorch_lightning as pl
 import torch
 from torch import Tensor
@@ -133,8 +134,8 @@ class TrainingFacts:
                 seen = torch.zeros(size, dtype=torch.bool)
                 seen[self.categories[name][number]] = True
                 label, rows = _label(features, number), (~seen[values]).nonzero()[:, 0]
-                for graph, value in zip(_graphs_of(table, axis, rows), values[rows].tolist(), strict=True):
-                    remarks[graph][data.value_words(label, value)] = None
+                for place in _distinct(_graphs_of(table, axis, rows) * size + values[rows]):
+                    remarks[place // size][data.value_words(label, place % size)] = None
         for name, axis, features in _dense(spec):
             columns = _column(table, name, features.dense)
             if columns is None:
@@ -142,7 +143,7 @@ class TrainingFacts:
             for number, (low, high) in enumerate(self.ranges.get(name, ())):
                 column, label = columns[:, number].float(), _label(features, len(features.vocabularies) + number)
                 rows = ((column < low) | (column > high)).nonzero()[:, 0]
-                for graph in _graphs_of(table, axis, rows):
+                for graph in _distinct(_graphs_of(table, axis, rows)):
                     words = f"outside {low:.4g} to {high:.4g}" if low <= high else "had no values in training"
                     remarks[graph][f"{label} {words}"] = None
         remarks = [_shortened(words) for words in remarks]
@@ -241,15 +242,21 @@ def _label(features: Features, number: int) -> str:
 
 
 def _shortened(words: dict[str, None]) -> dict[str, None]:
-    """Keep the first words: a large graph may be outside the range of hundreds of features, and every node says so."""
+    """Keep the first words: every node of a large graph has the same ones, perhaps of hundreds of features."""
     more = len(words) - _MOST
     return words if more <= 0 else dict.fromkeys([*islice(words, _MOST), f"{more} more features"])
 
 
-def _graphs_of(table: GraphTable, axis: str, rows: Tensor) -> list[int]:
+def _graphs_of(table: GraphTable, axis: str, rows: Tensor) -> Tensor:
     # right=True: graphs without a row share their pointer with the next one, which has the row.
-    graphs: list[int] = (torch.searchsorted(table.ptr[axis], rows, right=True) - 1).tolist()
-    return graphs
+    return torch.searchsorted(table.ptr[axis], rows, right=True) - 1
+
+
+def _distinct(numbers: Tensor) -> list[int]:
+    """Return each number once, in order of first occurrence: a large graph has one for each of its nodes."""
+    firsts = np.sort(np.unique(numbers.numpy(), return_index=True)[1])
+    distinct: list[int] = numbers[torch.from_numpy(firsts)].tolist()
+    return distinct
 
 
 def _counts_of(values: Tensor, vocabularies: tuple[int, ...]) -> list[Tensor]:

@@ -99,6 +99,18 @@ def test_at_most_ten_features_are_named():
     assert told.split("; ") == [*named, "490 more features", "3 nodes, training had at most 2"]
 
 
+def test_what_all_nodes_share_is_told_once():
+    class Counting(Described):
+        def value_words(self, feature, value):
+            asked.append((feature, value))
+            return super().value_words(feature, value)
+
+    asked: list[tuple[str, int]] = []
+    facts = TrainingFacts((1, 2000), {"x": [[0], [0, 1, 2]], "edge_attr": [[0]]})
+    facts.outside(table([1000, 1000], high=(3, 3), edges=2), Counting())
+    assert sorted(asked) == sorted([("kind", 1), ("kind", 2), ("feature 0", 1)] * 2)
+
+
 def test_missing_values_are_outside_no_range(tmp_path):
     seen, other = table([3, 4]), table([4])
     seen.columns["x_dense"][0, 0] = torch.nan

@@ -205,7 +205,9 @@ class NodeFormer(Architecture):
         num_features: random features.
         temperature: temperature of the softmax and the noise.
         num_samples: samples of Gumbel noise in training; 0 for none.
-        bias_order: adjacencies of the relational bias; the r-th contains pairs within 2^(r-1) steps.
+        bias_order: adjacencies of the relational bias; the r-th contains pairs within 2^(r-1) steps. A hub of degree
+            d adds d^2 pairs to the second, so graphs with large hubs need 1, as in the released runs on
+            ogbn-proteins and Amazon2M.
         bias: function applied to its learned numbers, sigmoid or identity.
         dropout: probability of every dropout.
         norm: layer, batch or none.
