@@ -160,9 +160,9 @@ class Ensemble:
         return agreed([member.answers(view, quantity) for member, view in zip(self.members, views, strict=True)])
 
     def _encode_once(self, views: Sequence[InputPart]) -> Sequence[InputPart]:
-        """Compute encodings shared by several models only once; each model encodes a part with a failing graph itself.
+        """Compute encodings shared by several models only once.
 
-        So it does with a part whose encodings would not fit into memory.
+        Each model itself encodes a part with a failing graph, or whose encodings would not fit into memory.
         """
         # By the table's identity: models with the same recipe share the object, see `readers_of`.
         done: dict[tuple[int, Encoding], Encoded] = {}

@@ -151,8 +151,8 @@ def refuse_odd_words(raw: RawGraphs, level: str, names: Sequence[str], cells: Ce
         return
     texts, present = cells.values[:, : len(names)], ~cells.absent
     codes, distinct = pd.factorize(np.where(present[:, : len(names)], texts, "").ravel())
-    is_word = np.array([math.isnan(as_number(str(text))) for text in distinct], dtype=bool)[codes].reshape(texts.shape)
-    odd = np.argwhere(is_word & present[:, : len(names)])
+    is_word = np.array([math.isnan(as_number(str(text))) for text in distinct], dtype=bool)[codes]
+    odd = np.argwhere(is_word.reshape(texts.shape) & present[:, : len(names)])
     if len(odd) and len(odd) < present.sum() / 2:
         row, column = odd[0].tolist()
         name, word = names[column], str(texts[row, column])

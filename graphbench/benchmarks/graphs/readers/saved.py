@@ -85,7 +85,8 @@ def load_saved(path: Path) -> Any:
         if is_zip and path.stat().st_size > LARGE:
             # A list of many graphs takes minutes, in which torch says nothing.
             with zipfile.ZipFile(path) as archive:
-                logger.info("%s: loading %s tensors", path, f"{sum('/data/' in name for name in archive.namelist()):,}")
+                count = sum("/data/" in name for name in archive.namelist())
+            logger.info("%s: loading %s tensors", path, f"{count:,}")
         try:
             content = load_tensors(path, mmap=is_zip)
         except pickle.UnpicklingError as error:
