@@ -19,7 +19,7 @@ from threadpoolctl import threadpool_limits
 from torch import Tensor
 
 from graphbench.contracts import Encoded, Encoding, GraphTable
-from graphbench.contracts.table import pointer
+from graphbench.contracts.table import PAIR, pointer
 from graphbench.data.mapped import trim_mapped
 from graphbench.data.parts.kept import PART_ROWS, KeptParts
 from graphbench.data.parts.shares import Share
@@ -31,6 +31,8 @@ from graphbench.errors import BadInput, GraphbenchError
 
 #: Maximum work (sum of nodes squared plus edges) of a chunk with several graphs, and maximum number of graphs.
 CHUNK_WORK, CHUNK_GRAPHS = 1 << 22, 512
+#: Maximum number of pairs of nodes with encodings in memory, unless one graph has more: 1.4 GB of 21 steps of RRWP.
+MOST_PAIRS = 1 << 24
 #: Seconds of remaining work above which processes are started.
 POOL_FROM = 3.0
 
@@ -170,13 +172,21 @@ def encode_in_memory(
     return Encoded(columns, ptr)
 
 
-def chunk_spans(table: GraphTable) -> list[Span]:
+def spans_in_memory(table: GraphTable, encodings: Sequence[Encoding]) -> list[Span]:
+    """Cut a table into spans whose encodings of pairs of nodes fit into memory; others need one span."""
+    of_pairs = any(column.axis == PAIR for encoding in encodings for column in encoding.layout.values())
+    if not of_pairs or int((table.num_nodes**2).sum()) <= MOST_PAIRS:
+        return [(0, len(table))]
+    return chunk_spans(table, MOST_PAIRS)
+
+
+def chunk_spans(table: GraphTable, most: int | None = None) -> list[Span]:
     """Cut a table into spans `(start, stop)` of about equal work, which grows with the square of the nodes."""
-    work = (table.num_nodes**2 + table.num_edges).cumsum(0)
+    work, most = (table.num_nodes**2 + table.num_edges).cumsum(0), most or CHUNK_WORK
     spans, start = [], 0
     while start < len(table):
         before = int(work[start - 1]) if start else 0
-        stop = int(torch.searchsorted(work, before + CHUNK_WORK, right=True))
+        stop = int(torch.searchsorted(work, before + most, right=True))
         stop = min(max(stop, start + 1), start + CHUNK_GRAPHS)
         spans.append((start, stop))
         start = stop

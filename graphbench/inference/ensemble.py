@@ -13,7 +13,7 @@ import pandas as pd
 
 from graphbench.contracts import Encoded, Encoding, InputPart
 from graphbench.contracts.benchmark import Wanted
-from graphbench.data.encode import encode_in_memory, with_encoding
+from graphbench.data.encode import encode_in_memory, spans_in_memory, with_encoding
 from graphbench.data.progress import progress
 from graphbench.errors import BadInput, GraphbenchError, check_choice
 from graphbench.inference.answers import Answers, agreed, answer_table
@@ -161,7 +161,10 @@ class Ensemble:
         return agreed([member.answers(view, quantity) for member, view in zip(self.members, views, strict=True)])
 
     def _encode_once(self, views: Sequence[InputPart]) -> Sequence[InputPart]:
-        """Compute encodings shared by several models only once; leave a part with a failing graph to each model."""
+        """Compute encodings shared by several models only once.
+
+        Each model itself encodes a part with a failing graph, or whose encodings would not fit into memory.
+        """
         # By the table's identity: models with the same recipe share the object, see `readers_of`.
         done: dict[tuple[int, Encoding], Encoded] = {}
         tables = [view.table for view in views]
@@ -171,6 +174,8 @@ class Ensemble:
             for place, (member, view) in enumerate(zip(self.members, views, strict=True)):
                 for encoding in missing_encodings(view.table, member.data):
                     key = id(view.table), encoding
+                    if len(spans_in_memory(view.table, [encoding])) > 1:
+                        return views
                     if key not in done:
                         done[key] = encode_in_memory(view.table, encoding, member.data.spec.name)
                     tables[place] = with_encoding(tables[place], encoding, done[key])

@@ -20,7 +20,7 @@ from graphbench.contracts.spec import Level as TaskLevel
 from graphbench.contracts.table import EDGE, GRAPH
 from graphbench.contracts.table import NODE as NODE_AXIS
 from graphbench.data.columns import from_log10, to_log10
-from graphbench.data.encode import encoded_here
+from graphbench.data.encode import encoded_here, spans_in_memory
 from graphbench.data.sampler import SizeBucketSampler
 from graphbench.errors import BadInput, GraphbenchError, check_choice, check_range
 from graphbench.inference.answers import Answers, answer_table
@@ -204,22 +204,29 @@ class Predictor:
 
     def _answer(self, part: InputPart, answer: Callable[[GraphBatch], Tensor], width: int, level: TaskLevel) -> Answers:
         encodings = missing_encodings(part.table, self.data)
-        table, encoded, failed = encoded_here(part.table, encodings, self.data.spec.name)
-        rows = [part.rows[graph] for graph in encoded]
-        values, missing = self._values(table, answer, width, level)
-        counts = table.lengths(axis_of(level)).numpy()
-        missing |= dict.fromkeys(np.flatnonzero(counts == 0).tolist(), f"the graph has no {level}s")
-        problems = dict(part.problems)
-        problems |= {part.rows[graph]: why for graph, why in failed.items()}
-        problems |= {rows[graph]: why for graph, why in missing.items()}
-        answers = Answers(values, rows, counts, {}, self._remarks(part, table, rows))
+        problems, outside, rows = dict(part.problems), dict[int, str](), list[int]()
+        values, counts = [], []
+        for start, stop in spans_in_memory(part.table, encodings):
+            table, encoded, failed = encoded_here(part.table.slice(start, stop), encodings, self.data.spec.name)
+            here = [part.rows[start + graph] for graph in encoded]
+            answered, missing = self._values(table, answer, width, level)
+            sizes = table.lengths(axis_of(level)).numpy()
+            missing |= dict.fromkeys(np.flatnonzero(sizes == 0).tolist(), f"the graph has no {level}s")
+            problems |= {part.rows[start + graph]: why for graph, why in failed.items()}
+            problems |= {here[graph]: why for graph, why in missing.items()}
+            if self.facts is not None:
+                outside |= zip(here, self.facts.outside(table, self.data), strict=True)
+            rows += here
+            values.append(answered)
+            counts.append(sizes)
+        answers = Answers(np.concatenate(values), rows, np.concatenate(counts), {}, self._remarks(part, outside))
         answers = answers.only([row for row in rows if row not in problems])
         answers.problems = problems
         return answers
 
-    def _remarks(self, part: InputPart, table: GraphTable, rows: Sequence[int]) -> list[str] | None:
-        """Return what of each row did not occur in training; None if unknown. `rows` are those of the table."""
-        notes = [] if self.facts is None else [dict(zip(rows, self.facts.outside(table, self.data), strict=True))]
+    def _remarks(self, part: InputPart, outside: dict[int, str]) -> list[str] | None:
+        """Return what of each row did not occur in training, and the remarks of the part; None if unknown."""
+        notes = [] if self.facts is None else [outside]
         notes += [] if part.remarks is None else [part.remarks]
         if not notes:
             return None

@@ -17,6 +17,7 @@ from graphbench import build
 from graphbench.benchmarks import CSL, TSP, ZINC, QM9Contacts
 from graphbench.benchmarks.base import GraphBenchmark
 from graphbench.contracts import BenchmarkSpec, Features, GraphTable
+from graphbench.data import encode
 from graphbench.errors import BadInput
 from graphbench.inference import Ensemble
 from graphbench.inference.predictor import Predictor
@@ -167,6 +168,27 @@ def test_a_failed_encoding_is_the_problem_of_its_graph(monkeypatch):
     assert frame[frame["problem"] != ""]["problem"].tolist() == ["five is too odd"]
     kept = expected["probability_red"].drop(2).to_numpy()  # without the nodes of the third graph
     assert frame[frame["problem"] == ""]["probability_red"].to_numpy() == pytest.approx(kept, abs=1e-6)
+
+
+@pytest.mark.parametrize("members", [1, 2])
+def test_encodings_of_pairs_of_a_whole_part_are_not_held_at_once(monkeypatch, members):
+    torch.manual_seed(0)
+    module, data = build("GRIT", Toy(), model_options={"hidden_dim": 16, "num_layers": 1})
+    trainer = pl.Trainer(accelerator="cpu", logger=False, enable_checkpointing=False)
+    found = Ensemble([Predictor(module, data, None, trainer)] * members)
+    expected, sizes = found.predict(graphs()), []
+    encoding = next(one for one in data.encodings if "pair" in {column.axis for column in one.layout.values()})
+    compute = type(encoding).compute
+    monkeypatch.setattr(
+        type(encoding), "compute", lambda self, part: sizes.append(part.num_nodes.tolist()) or compute(self, part)
+    )
+    monkeypatch.setattr(encode, "MOST_PAIRS", 100)  # the second graph has 81
+    frame = found.predict(graphs())
+    assert sizes == [[3], [9], [5, 7]] * members
+    numbers = [column for column in frame if column.startswith("probability")]
+    assert frame[numbers].to_numpy() == pytest.approx(expected[numbers].to_numpy(), abs=1e-6)
+    assert frame["node"].equals(expected["node"])
+    assert (frame["problem"] == "").all()
 
 
 def test_an_answer_that_is_no_number_is_a_problem(monkeypatch):

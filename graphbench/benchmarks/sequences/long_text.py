@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
@@ -15,9 +16,10 @@ from graphbench.benchmarks.inputs import with_labels
 from graphbench.benchmarks.sequences import specs
 from graphbench.benchmarks.sequences.base import Sequences, to_table
 from graphbench.benchmarks.sequences.inputs import TextInput, Tokens, bytes_of
-from graphbench.contracts import GraphTable, InputPart
+from graphbench.contracts import SPLITS, GraphTable, InputPart
 from graphbench.contracts.benchmark import PART_ROWS
 from graphbench.data.archives import read_tar
+from graphbench.data.progress import track
 from graphbench.data.splits import permutation
 from graphbench.errors import BadInput, CorruptData, MissingData, check_range
 
@@ -130,7 +132,14 @@ class Retrieval(TextInput):
     def read(self) -> Mapping[str, Iterator[GraphTable]]:
         """Read the pairs in parts, since the files may be larger than memory."""
         files = find_pairs(Path(self.root, "Retrieval"))
-        return {split: map(to_table, read_pairs(file, self.max_length, _CHUNK)) for split, file in files.items()}
+        sizes: dict[str, int] = dict(zip(SPLITS, type(self).spec.split_sizes or (), strict=True))
+
+        def read_split(split: str, file: Path) -> Iterator[GraphTable]:
+            parts = read_pairs(file, self.max_length, _CHUNK)
+            number = math.ceil(sizes[split] / _CHUNK)
+            return map(to_table, track(parts, f"Reading {file.name}", number, f"chunks of {_CHUNK} pairs"))
+
+        return {split: read_split(split, file) for split, file in files.items()}
 
 
 def _first_bytes(text: str, most: int) -> np.ndarray:

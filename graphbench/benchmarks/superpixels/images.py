@@ -13,6 +13,7 @@ import numpy as np
 from graphbench.benchmarks.inputs import files_with, input_files
 from graphbench.contracts import SPLITS
 from graphbench.data.files.foreign import foreign
+from graphbench.data.progress import track
 from graphbench.errors import BadInput, CorruptData, MissingData
 
 if TYPE_CHECKING:
@@ -176,7 +177,8 @@ class ImageFolder:
     def checksum(self) -> str:
         """Compute the SHA-256 over names and contents of all images."""
         total = hashlib.sha256()
-        for name, file in zip(self.names(), self.files, strict=True):
+        files = track(self.files, f"Checksum of {self.root.name}", unit="images")
+        for name, file in zip(self.names(), files, strict=True):
             total.update(f"{name}\0{hashlib.sha256(file.read_bytes()).hexdigest()}\n".encode())
         return total.hexdigest()
 

@@ -16,6 +16,7 @@ from graphbench.benchmarks.superpixels.images import ImageFiles, ImageFolder, La
 from graphbench.benchmarks.superpixels.readers import has_idx_files, idx_checksums, read_idx_folder
 from graphbench.benchmarks.superpixels.slic import SlicSettings
 from graphbench.contracts import SPLITS, Features
+from graphbench.data.package_files import remembered_folder
 from graphbench.data.splits import USUAL_SHARES, check_fractions, without_share
 from graphbench.errors import BadInput, check_range
 
@@ -117,7 +118,8 @@ class Superpixels(SuperpixelBenchmark):
         if folders is None:
             return {"idx": idx_checksums(self.folder)}
         split = None if folders.splits is not None else [list(self.fractions), self.split_seed]
-        return {"folder": folders.checksum(), "colour": self.colour, "split": split}
+        checksum = remembered_folder(self.folder, folders.files, self.store.root, folders.checksum)
+        return {"folder": checksum, "colour": self.colour, "split": split}
 
     def images(self) -> Mapping[str, LabelledImages]:
         """Load the images of each split; images in class folders are opened when they are cut."""

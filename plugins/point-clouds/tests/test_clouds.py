@@ -127,7 +127,24 @@ def test_only_some_pairs_of_points_are_in_memory(spec, cut, monkeypatch, width):
         torch.testing.assert_close(one, other, rtol=1e-6, atol=0)
 
 
-def test_a_ball_holds_what_is_within_its_radius_and_the_nearest_again(clouds):
+def test_neighbours_in_a_large_cloud_are_found_without_all_pairs(spec, cut, monkeypatch):
+    batch = cut(spec, sizes=(40, 40))
+    own, computed = Clouds.from_batch(batch), []
+    expected = [nearest(batch.pos, own, batch.pos, own, 9, radius, 2) for radius in (None, 0.7)]
+    between = clouds_module.squared_distances
+    monkeypatch.setattr(clouds_module, "squared_distances", lambda *both: computed.append(both) or between(*both))
+    monkeypatch.setattr(clouds_module, "_PAIRS", 1_599)
+    for radius, index in zip((None, 0.7), expected, strict=True):
+        assert torch.equal(nearest(batch.pos, own, batch.pos, own, 9, radius, 2), index)
+    assert not computed
+    batch.pos[3] = torch.nan  # which a tree refuses
+    assert nearest(batch.pos, own, batch.pos, own, 9).shape == (80, 9)
+    assert computed
+
+
+@pytest.mark.parametrize("pairs", [clouds_module._PAIRS, 0], ids=["all pairs", "a tree"])
+def test_a_ball_holds_what_is_within_its_radius_and_the_nearest_again(clouds, pairs, monkeypatch):
+    monkeypatch.setattr(clouds_module, "_PAIRS", pairs)
     batch, own = clouds
     k, radius = 4, 1.2
     for row, ball in enumerate(nearest(batch.pos, own, batch.pos, own, k, radius).tolist()):
@@ -137,9 +154,11 @@ def test_a_ball_holds_what_is_within_its_radius_and_the_nearest_again(clouds):
         assert ball[0] == row
 
 
+@pytest.mark.parametrize("pairs", [clouds_module._PAIRS, 0], ids=["all pairs", "a tree"])
 @pytest.mark.parametrize(("k", "dilation"), [(2, 3), (3, 3), (5, 2)])
-def test_dilated_neighbours_are_every_so_many_of_the_nearest(clouds, k, dilation):
+def test_dilated_neighbours_are_every_so_many_of_the_nearest(clouds, k, dilation, pairs, monkeypatch):
     """A cloud of fewer points uses the largest dilation it has points for; one of fewer than k repeats them in turn."""
+    monkeypatch.setattr(clouds_module, "_PAIRS", pairs)
     batch, own = clouds
     steps = set()
     for row, neighbours in enumerate(nearest(batch.pos, own, batch.pos, own, k, dilation=dilation).tolist()):

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from graphbench.benchmarks import Molecules
+from graphbench.benchmarks.graphs import target_columns
 from graphbench.benchmarks.graphs.benchmark import Graphs
 from graphbench.cli import main
 from graphbench.errors import BadInput
@@ -135,3 +136,25 @@ def test_they_are_trained_on_and_predicted_in_their_unit(write, tmp_path):
     exact = frame["target_a"].notna()
     error = (frame["prediction_a"] - frame["target_a"]).abs()[exact].mean()
     assert scores["test/MAE/a"] == pytest.approx(error, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("words", "numbers", "signs"),
+    [
+        (["wet", "dry", "ND"], None, [0, 0, 0]),
+        (["1", "2", "ND"], [1.0, 2.0, np.nan], [0, 0, 0]),
+        (["1", ">2", "ND"], [1.0, 2.0, np.nan], [0, 1, 0]),
+    ],
+)
+def test_each_distinct_text_is_parsed_once(words, numbers, signs, monkeypatch):
+    parsed = []
+    parse = target_columns.as_number
+    monkeypatch.setattr(target_columns, "as_number", lambda text: parsed.append(text) or parse(text))
+    values = np.array(words * 300 + [None], dtype=object)[:, None]
+    found, read_signs = target_columns.text_as_numbers(values, ["ND"], bounds=True)
+    assert len(parsed) < 20
+    assert read_signs[:, 0].tolist() == [*signs * 300, 0]
+    if numbers is None:
+        assert found is values
+    else:
+        np.testing.assert_array_equal(found[:, 0], [*numbers * 300, np.nan])

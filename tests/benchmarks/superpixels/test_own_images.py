@@ -1,7 +1,10 @@
 """Users' images: class folders, given splits, IDX files."""
 
 import gzip
+import os
+import shutil
 import struct
+import time
 from importlib.util import find_spec
 
 import numpy as np
@@ -12,8 +15,10 @@ from PIL import Image
 from graphbench.benchmarks.sequences.pathfinder import Pathfinder
 from graphbench.benchmarks.sequences.sequential_images import SequentialFashionMNIST, SequentialImage
 from graphbench.benchmarks.superpixels.base import stratified_rows
+from graphbench.benchmarks.superpixels.images import ImageFolder
 from graphbench.benchmarks.superpixels.mnist_cifar import CIFAR10Superpixels, DigitsSuperpixels, MNISTSuperpixels
 from graphbench.benchmarks.superpixels.own_images import Superpixels
+from graphbench.data import package_files
 from graphbench.errors import BadInput, CorruptData, MissingData
 from graphbench.testing.benchmarks import BenchmarkContract
 
@@ -112,6 +117,34 @@ def test_changed_images_and_options_are_cut_anew(folder, tmp_path):
         Superpixels(str(folder), num_classes=2, use_intensity=True).source_key(),
     ]
     assert len({repr(key) for key in keys}) == len(keys)
+
+
+def test_images_of_a_large_folder_are_read_once_for_their_checksum(folder, tmp_path, monkeypatch):
+    copied, read = tmp_path / "images", []
+    shutil.copytree(folder, copied)
+    checksum = ImageFolder.checksum
+    monkeypatch.setattr(ImageFolder, "checksum", lambda self: read.append(len(self.files)) or checksum(self))
+    monkeypatch.setattr(package_files, "SETTLED", 0.05)
+
+    def key():
+        time.sleep(0.1)
+        return Superpixels(str(copied), num_classes=2, root=str(tmp_path)).image_key()["folder"]
+
+    small = [key(), key()]
+    assert len(read) == 2  # small folders are always read
+    monkeypatch.setattr(package_files, "LARGE", 1)
+    assert {*small, key(), key()} == {small[0]}
+    assert len(read) == 3
+    image = next(copied.rglob("*.png"))
+    stat = image.stat()
+    content = bytearray(image.read_bytes())
+    content[-1] ^= 1
+    image.write_bytes(content)
+    os.utime(image, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    changed = key()
+    assert changed != small[0]
+    image.rename(image.with_name("other.png"))
+    assert key() not in (changed, small[0])
 
 
 def test_damaged_image_is_named_and_nothing_is_stored(tmp_path):

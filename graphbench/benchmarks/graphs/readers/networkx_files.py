@@ -15,6 +15,7 @@ import pandas as pd
 from graphbench.benchmarks.graphs.raw import OneGraph, RawGraphs, RawPart, as_array, stack, unreadable_fault
 from graphbench.contracts.table import EDGE, GRAPH, NODE
 from graphbench.data.files.foreign import foreign
+from graphbench.data.progress import track
 from graphbench.errors import BadInput
 from graphbench.tables.frames import read_frame, table_file
 
@@ -76,7 +77,7 @@ def read_networkx(files: Sequence[Path], folder: Path | None, directed: bool, or
     `directed` applies to adjacency and edge lists; GraphML, GEXF and GML specify it in the file. Labels of GEXF and GML
     are a node column, unless they are only names.
     """
-    raw = stack([_graph(path, directed) for path in files], origin)
+    raw = stack([_graph(path, directed) for path in track(files, f"Reading {origin}", unit="files")], origin)
     if all(path.suffix.lower() in _LABELLED for path in files):
         _drop_names(raw)
     table = None if folder is None else table_file(folder, TARGETS)
@@ -138,7 +139,7 @@ def _targets(table: Path, files: Sequence[Path]) -> dict[str, np.ndarray]:
 def frame_column(values: np.ndarray) -> np.ndarray:
     """Return numbers unchanged, anything else as text with None for missing cells `[rows]`."""
     if values.dtype.kind in "biuf":
-        return values
+        return values if values.flags.writeable else values.copy()  # pandas' own are not, of which torch warns
     return np.array([None if pd.isna(value) else str(value) for value in values], dtype=object)
 
 

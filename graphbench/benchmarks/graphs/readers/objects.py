@@ -26,6 +26,7 @@ from graphbench.benchmarks.graphs.splits.masks import masks_from_indices
 from graphbench.contracts import SPLITS
 from graphbench.contracts.pyg import check_single
 from graphbench.contracts.table import EDGE, GRAPH, NODE
+from graphbench.data.progress import track
 from graphbench.data.splits import SPLIT_WORDS
 from graphbench.errors import BadInput
 
@@ -96,14 +97,15 @@ def raw_from_objects(
     if names is None:
         names = [str(number) for number in range(len(objects))]
     places = [f"{origin}, graph {number}" for number in range(len(objects))]
+    each = zip(track(objects, f"Reading {origin}", unit="graphs"), places, names, strict=True)
     if objects and all(map(_is_networkx, objects)):
         # networkx is not needed for anything else
         from graphbench.benchmarks.graphs.readers.networkx_files import convert
 
-        raw = stack([convert(g, p, n, directed) for g, p, n in zip(objects, places, names, strict=True)], origin)
+        raw = stack([convert(graph, place, name, directed) for graph, place, name in each], origin)
         raw.splits = splits
         return raw
-    attributes = [attributes_of(graph, place) for graph, place in zip(objects, places, strict=True)]
+    attributes = [attributes_of(graph, place) for graph, place, _ in each]
     raw = stack(_by_level(attributes, places, names), origin)
     raw.splits = splits
     default = {NODE: ("x", TYPES[NODE]), EDGE: ("edge_attr", TYPES[EDGE])}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import pickle
 import re
 import zipfile
@@ -23,7 +24,10 @@ from torch_geometric.data.storage import AttrType, BaseStorage, EdgeStorage, Glo
 from torch_geometric.transforms.rooted_subgraph import RootedSubgraphData
 
 from graphbench.data.files.foreign import foreign, load_pickle, load_tensors
+from graphbench.data.package_files import LARGE
 from graphbench.errors import BadInput
+
+logger = logging.getLogger(__name__)
 
 SUFFIXES = (".pt", ".pth")
 PICKLES = (".pkl", ".pickle")
@@ -77,8 +81,14 @@ def load_saved(path: Path) -> Any:
     if path.suffix.lower() in PICKLES:
         raise BadInput(f"{path} is a pickle. {_WAY_OUT}")
     with foreign(path), _safe_parts():
+        is_zip = zipfile.is_zipfile(path)
+        if is_zip and path.stat().st_size > LARGE:
+            # A list of many graphs takes minutes, in which torch says nothing.
+            with zipfile.ZipFile(path) as archive:
+                count = sum("/data/" in name for name in archive.namelist())
+            logger.info("%s: loading %s tensors", path, f"{count:,}")
         try:
-            content = load_tensors(path, mmap=zipfile.is_zipfile(path))
+            content = load_tensors(path, mmap=is_zip)
         except pickle.UnpicklingError as error:
             named = re.search(r"GLOBAL (\S+)", str(error))
             held = named[1] if named else "it is a pickle"

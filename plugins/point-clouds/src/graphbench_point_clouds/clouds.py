@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from functools import cached_property, partial, reduce
 from typing import Any
 
+import numpy as np
 import torch
+from scipy.spatial import cKDTree
 from torch import Tensor
 
 from graphbench import GraphBatch
@@ -243,7 +245,11 @@ def nearest(
     for query, points, block in zip(query_clouds.to_blocks(queries), clouds.to_blocks(x), clouds.blocks, strict=True):
         size = points.shape[1]
         step = max(1, min(dilation, size // k))
-        index = by_parts(partial(_nearest_points, points, min(k * step, size), step, radius), query, size)
+        few = min(k * step, size)
+        if _is_for_tree(points, query):
+            index = _nearest_in_tree(points, few, step, radius, query)
+        else:
+            index = by_parts(partial(_nearest_points, points, few, step, radius), query, size)
         # Fewer than k points: start again from the nearest one.
         index = index[..., torch.arange(k, device=index.device) % min(k, size)]
         parts.append(block.rows.gather(1, index.flatten(1)).view(index.shape))
@@ -255,6 +261,25 @@ def _nearest_points(points: Tensor, k: int, step: int, radius: float | None, que
     distance, index = near.values[..., ::step], near.indices[..., ::step]
     # In an empty ball keep the nearest point: not every query is a point.
     return index if radius is None else torch.where(distance > radius**2, index[..., :1], index)
+
+
+def _is_for_tree(points: Tensor, queries: Tensor) -> bool:
+    """Return whether a k-d tree finds the neighbours: of a large cloud with few coordinates, on a CPU."""
+    if torch.compiler.is_compiling() or points.device.type != "cpu" or points.shape[2] > _FEW:
+        return False
+    is_large = points.shape[1] * queries.shape[1] > _PAIRS
+    return is_large and bool(points.isfinite().all()) and bool(queries.isfinite().all())
+
+
+def _nearest_in_tree(points: Tensor, k: int, step: int, radius: float | None, queries: Tensor) -> Tensor:
+    """Find what `_nearest_points` finds, except for equal distances, in time that does not grow with all pairs."""
+    wanted = range(1, k + 1, step)
+    found = [
+        cKDTree(cloud.numpy()).query(query.numpy(), wanted)
+        for cloud, query in zip(points.detach().double(), queries.detach().double(), strict=True)
+    ]
+    distance, index = (torch.from_numpy(np.stack(part)) for part in zip(*found, strict=True))
+    return index if radius is None else torch.where(distance > radius, index[..., :1], index)
 
 
 @torch.no_grad()

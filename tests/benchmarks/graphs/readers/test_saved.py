@@ -14,14 +14,25 @@ from scipy.sparse import csr_matrix
 from torch_geometric.data import Batch, Data, HeteroData, InMemoryDataset
 from torch_geometric.data.storage import AttrType
 
+from graphbench.benchmarks.graphs.readers import saved
 from graphbench.benchmarks.graphs.readers.objects import raw_from_objects
 from graphbench.benchmarks.graphs.readers.saved import _safe_parts, load_plain, load_saved, plain_pickles
+from graphbench.data import progress
 from graphbench.errors import BadInput, CorruptData
 
 
 def read(content, path):
     torch.save(content, path)
     return raw_from_objects(load_saved(path), path.name)
+
+
+def test_reading_a_large_file_is_said(graphs, tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(progress, "DELAY", -1.0)
+    monkeypatch.setattr(saved, "LARGE", 0)
+    with caplog.at_level("INFO"):
+        read([Data(x=torch.ones(2, 1), edge_index=torch.zeros(2, 0).long()) for _ in range(7)], tmp_path / "mine.pt")
+    assert "mine.pt: loading 14 tensors" in caplog.text
+    assert "Reading mine.pt: 7 graphs in" in caplog.text
 
 
 def test_every_form_of_a_list_gives_the_same_graphs(graphs, tmp_path):

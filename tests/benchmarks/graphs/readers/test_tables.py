@@ -49,6 +49,8 @@ def test_tables_become_graphs(tmp_path, form):
     assert raw.columns["node"]["element"].tolist() == ["C", "O", "C", "N", "C", "C"]
     assert raw.columns["node"]["charge"].tolist() == [0.0, 0.2, 0.5, 0.1, 0.4, 0.3]
     assert raw.columns["graph"]["energy"].tolist() == [0.5, 1.0, 1.5]
+    numbers = [values for named in raw.columns.values() for values in named.values() if values.dtype != object]
+    assert all(values.flags.writeable for values in numbers)  # torch warns of others
     one_way = read_tables(tmp_path / "t", directed=True)
     assert one_way.edges.tolist() == [[2, 0], [0, 1], [0, 1]]
 
