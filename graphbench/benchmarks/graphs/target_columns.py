@@ -77,10 +77,11 @@ def text_as_numbers(values: np.ndarray, missing: Sequence[Any], bounds: bool = F
     signs = np.zeros(values.shape, dtype=np.int8)
     if values.dtype != object:
         return values, signs
-    words, empty = set(map(str, missing)), np.array([cell is None for cell in values.ravel()], dtype=bool)
+    cells, words = values.ravel().tolist(), set(map(str, missing))
+    empty = np.array([cell is None for cell in cells], dtype=bool)
     # Parse each distinct text once: classes of millions of nodes are a few words.
-    codes, distinct = pd.factorize(np.where(empty, "", values.ravel()))
-    texts = list(map(str, distinct))
+    codes, distinct = pd.factorize(np.array(["" if cell is None else str(cell) for cell in cells], dtype=object))
+    texts = distinct.tolist()
     absent = empty | np.array([text in words for text in texts], dtype=bool)[codes]
     stripped, read_signs = split_signs({"": texts}) if bounds else ({"": texts}, np.zeros(len(texts), dtype=np.int8))
     numbers, read_signs = np.array([as_number(text) for text in stripped[""]])[codes], read_signs.reshape(-1)[codes]
@@ -149,14 +150,15 @@ def refuse_odd_words(raw: RawGraphs, level: str, names: Sequence[str], cells: Ce
     """Refuse text whose cells are mostly numbers, and otherwise unknown words."""
     if cells.values.dtype != object:
         return
-    texts, present = cells.values[:, : len(names)], ~cells.absent
-    codes, distinct = pd.factorize(np.where(present[:, : len(names)], texts, "").ravel())
-    is_word = np.array([math.isnan(as_number(str(text))) for text in distinct], dtype=bool)[codes]
-    odd = np.argwhere(is_word.reshape(texts.shape) & present[:, : len(names)])
-    if len(odd) and len(odd) < present.sum() / 2:
-        row, column = odd[0].tolist()
-        name, word = names[column], str(texts[row, column])
-        words = json.dumps(sorted({str(texts[at]) for at in map(tuple, odd)})[:_SHOWN], ensure_ascii=False)
+    odd = [
+        (row, name, str(cell))
+        for row, (texts, hidden) in enumerate(zip(cells.values.tolist(), cells.absent.tolist(), strict=True))
+        for name, cell, left_out in zip(names, texts, hidden, strict=False)
+        if not left_out and math.isnan(as_number(cell))
+    ]
+    if odd and len(odd) < (~cells.absent).sum() / 2:
+        row, name, word = odd[0]
+        words = json.dumps(sorted({word for _, _, word in odd})[:_SHOWN], ensure_ascii=False)
         raise BadInput(
             f"{raw.place(level, row)}: the target {name} is {word!r}, though most are numbers. If it means a "
             f"missing target: --data.missing '{words}'; if these are classes: --data.task {level}-classification."

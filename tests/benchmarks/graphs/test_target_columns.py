@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 
 import numpy as np
 import pandas as pd
@@ -158,3 +159,11 @@ def test_each_distinct_text_is_parsed_once(words, numbers, signs, monkeypatch):
         assert found is values
     else:
         np.testing.assert_array_equal(found[:, 0], [*numbers * 300, np.nan])
+
+
+def test_a_float_that_is_no_number_stays_one_beside_texts():
+    """pandas has no code for it, and the last distinct text would take its place."""
+    values = np.array([[">3"], ["2.5"], [math.nan]], dtype=object)
+    found, signs = target_columns.text_as_numbers(values, ["ND"], bounds=True)
+    assert found is values
+    assert not signs.any()
