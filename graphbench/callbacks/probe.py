@@ -291,16 +291,16 @@ class ProbeCallback(pl.Callback):
         rows = choose_graphs(trainer, self.split, self.num_graphs, self.seed)[trainer.global_rank :: trainer.world_size]
         graphs = probe_graphs(trainer, self.split, rows)
         sizes = graphs.table.num_nodes
-        kept = (sizes >= 0 if self.largest is None else sizes <= self.largest).nonzero()[:, 0]
-        if left_out := len(sizes) - len(kept):
+        small = (sizes >= 0 if self.largest is None else sizes <= self.largest).nonzero()[:, 0]
+        if left_out := len(sizes) - len(small):
             log.warning(
                 "%s leaves out %d of %d graphs of the %s split, which have more than %s nodes.",
                 type(self).__name__, left_out, len(sizes), self.split, f"{self.largest:,}",
             )  # fmt: skip
-        parts = kept.split(self.batch_size) if len(kept) else ()
+        parts = small.split(self.batch_size) if len(small) else ()
         self._batches = [graphs.batch(part.tolist()) for part in parts]
-        if len(kept):
-            self.prepare(graphs.table.select(kept) if left_out else graphs.table)
+        if len(small):
+            self.prepare(graphs.table.select(small) if left_out else graphs.table)
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Measure the model if this epoch is due."""

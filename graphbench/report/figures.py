@@ -134,11 +134,11 @@ def thinned(curve: pd.Series[float]) -> pd.Series[float]:
     still be opened.
     """
     stretch, values = _stretches(len(curve)), curve.to_numpy()
-    kept: set[int] = set()
+    places: set[int] = set()
     for rows in np.split(np.arange(len(curve)), np.flatnonzero(np.diff(stretch)) + 1):
-        known = rows[np.isfinite(values[rows])]
-        kept |= {known[values[known].argmin()], known[values[known].argmax()]} if len(known) else set(rows[:1])
-    return curve.iloc[sorted(kept)]
+        finite = rows[np.isfinite(values[rows])]
+        places |= {finite[values[finite].argmin()], finite[values[finite].argmax()]} if len(finite) else set(rows[:1])
+    return curve.iloc[sorted(places)]
 
 
 def draw_mean(axes: Axes, mean: pd.Series[float], sd: pd.Series[float], style: Style) -> None:

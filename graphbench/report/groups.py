@@ -85,10 +85,10 @@ def group_runs(runs: Sequence[Run]) -> list[Group]:
         # runs with one configuration still differ in their data if the file has changed in between
         split = replicate(run)[1:]
         fitting = (one for one in groups if all(alike(run.data, other) for other in one[1].get(split, ())))
-        if (found := next(fitting, None)) is None:
-            groups.append(found := ([], {}))
-        found[0].append(run)
-        _note_data(found[1], split, run.data)
+        if (group := next(fitting, None)) is None:
+            groups.append(group := ([], {}))
+        group[0].append(run)
+        _note_data(group[1], split, run.data)
     every = [group for groups in members.values() for group, _ in groups]
     return [Group(label, tuple(group)) for label, group in zip(_labels(every), every, strict=True)]
 

@@ -85,8 +85,8 @@ def text_as_numbers(values: np.ndarray, missing: Sequence[Any], bounds: bool = F
     absent = empty | np.array([text in words for text in texts], dtype=bool)[codes]
     stripped, read_signs = split_signs({"": texts}) if bounds else ({"": texts}, np.zeros(len(texts), dtype=np.int8))
     numbers, read_signs = np.array([as_number(text) for text in stripped[""]])[codes], read_signs.reshape(-1)[codes]
-    found = {texts[code] for code in np.unique(codes[~empty])} | ({"None"} if empty.any() else set())
-    if np.isnan(numbers[~absent]).any() or not (read_signs.any() or words & found):
+    present = {texts[code] for code in np.unique(codes[~empty])} | ({"None"} if empty.any() else set())
+    if np.isnan(numbers[~absent]).any() or not (read_signs.any() or words & present):
         return values, signs
     numbers[absent] = np.nan
     return numbers.reshape(values.shape), read_signs.reshape(values.shape)

@@ -166,7 +166,7 @@ def _fit_each(
 
         if not chosen:
             columns = zip(targets.T, val_targets.T, strict=True)
-            chosen += [_best(counted, loss, penalties, (train, val), target, known) for target, known in columns]
+            chosen += [_best(counted, loss, penalties, (train, val), *column) for column in columns]
         answers = []
         for penalty, target in zip(chosen, targets.T, strict=True):
             rows = np.flatnonzero(~np.isnan(target))

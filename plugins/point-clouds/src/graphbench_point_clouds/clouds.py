@@ -274,11 +274,11 @@ def _is_for_tree(points: Tensor, queries: Tensor) -> bool:
 def _nearest_in_tree(points: Tensor, k: int, step: int, radius: float | None, queries: Tensor) -> Tensor:
     """Find what `_nearest_points` finds, except for equal distances, in time that does not grow with all pairs."""
     wanted = range(1, k + 1, step)
-    found = [
+    neighbours = [
         cKDTree(cloud.numpy()).query(query.numpy(), wanted)
         for cloud, query in zip(points.detach().double(), queries.detach().double(), strict=True)
     ]
-    distance, index = (torch.from_numpy(np.stack(part)) for part in zip(*found, strict=True))
+    distance, index = (torch.from_numpy(np.stack(part)) for part in zip(*neighbours, strict=True))
     return index if radius is None else torch.where(distance > radius, index[..., :1], index)
 
 
