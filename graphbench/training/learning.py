@@ -311,15 +311,20 @@ class LearningModule(pl.LightningModule):
         batches, epochs = trainer.num_training_batches, trainer.max_epochs
         if epochs is None or epochs < 0 or not 0 < batches < math.inf:
             return usual
-        steps = sum(math.ceil(batches / self._accumulated(epoch)) for epoch in range(max(epochs, 1)))
+        steps: float = 0
+        for start, stop, in_epoch in self._stretches(int(batches)):
+            steps += in_epoch * max(0, min(stop, max(epochs, 1)) - start)
         return steps if trainer.max_steps < 0 else min(steps, trainer.max_steps)
 
-    def _accumulated(self, epoch: int) -> int:
-        """Return the number of batches of a step in an epoch, counted from 0."""
+    def _stretches(self, batches: int) -> list[tuple[float, float, int]]:
+        """Return first epoch, epoch after the last one, and steps in an epoch, wherever their number changes."""
+        accumulation = {0: self.trainer.accumulate_grad_batches}
         for callback in self.trainer.callbacks:  # type: ignore[attr-defined]
             if isinstance(callback, GradientAccumulationScheduler):
-                return callback.get_accumulate_grad_batches(epoch)
-        return self.trainer.accumulate_grad_batches
+                accumulation = callback.scheduling
+        starts = sorted(accumulation)
+        in_epoch = [math.ceil(batches / accumulation[start]) for start in starts]
+        return list(zip(starts, [*starts[1:], math.inf], in_epoch, strict=True))
 
     def _epochs(self) -> int | None:
         """Return the epochs of the run, limited by `max_epochs` or `max_steps`; None if it is open-ended."""
@@ -332,11 +337,13 @@ class LearningModule(pl.LightningModule):
         batches = trainer.num_training_batches
         if not 0 < batches < math.inf:
             return epochs
-        begun = steps = 0
-        while steps < trainer.max_steps and begun != epochs:
-            steps += math.ceil(batches / self._accumulated(begun))
-            begun += 1
-        return begun
+        left: float = trainer.max_steps
+        for start, stop, in_epoch in self._stretches(int(batches)):
+            begun = start + math.ceil(left / in_epoch)
+            if begun <= stop:
+                break
+            left -= in_epoch * (stop - start)
+        return int(begun if epochs is None else min(epochs, begun))
 
     def build_optimizer(self) -> torch.optim.Optimizer:
         """Return the optimizer with its groups, without a schedule."""

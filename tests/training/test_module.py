@@ -187,6 +187,7 @@ def test_a_schedule_by_epochs_ends_with_the_run_whichever_limit_ends_it(spec, li
         ({"max_epochs": 4}, Schedule("linear"), [8 / 8, 7 / 8, 6 / 8, 3 / 8]),
         ({"max_epochs": 50, "max_steps": 5}, Schedule("linear"), [5 / 5, 4 / 5, 3 / 5]),
         ({"max_epochs": 50, "max_steps": 5}, BY_EPOCHS, [3 / 3, 2 / 3, 1 / 3]),
+        ({"max_epochs": 10**12, "max_steps": 5}, BY_EPOCHS, [3 / 3, 2 / 3, 1 / 3]),
     ],
 )
 def test_a_schedule_ends_with_a_run_whose_accumulation_changes(spec, limits, schedule, rates):
