@@ -29,7 +29,7 @@ class RunProgressBar(RichProgressBar):
     """Lightning's bar in one line: epochs counted from 1, the loss, and the time left of the whole run.
 
     The time left follows from the run's `Timer`, which keeps counting in a continued run, and the share of finished
-    steps. It is not shown for a run without an end. Scores are in the lines of `EpochLines` above.
+    batches. It is not shown for a run without an end. Scores are in the lines of `EpochLines` above.
     """
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:

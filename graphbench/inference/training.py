@@ -244,7 +244,7 @@ def _label(features: Features, number: int) -> str:
 def _shortened(words: dict[str, None]) -> dict[str, None]:
     """Keep the first words: every node of a large graph has the same ones, perhaps of hundreds of features."""
     more = len(words) - _MOST
-    return words if more <= 0 else dict.fromkeys([*islice(words, _MOST), f"{more} more features"])
+    return words if more <= 0 else dict.fromkeys([*islice(words, _MOST), f"{more} more feature{'s' * (more > 1)}"])
 
 
 def _graphs_of(table: GraphTable, axis: str, rows: Tensor) -> Tensor:

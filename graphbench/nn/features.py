@@ -92,7 +92,7 @@ class FeatureEncoder(ReadsFeatures):
         """Gather the weights that one-hot columns would select, without a matrix of these columns."""
         assert self.linear is not None
         weight, width = self.linear.weight, sum(self.vocabularies)
-        encoded = F.embedding(columns + self.offsets, weight[:, :width].T).sum(1)
+        encoded = sum_rows(columns + self.offsets, weight[:, :width].T.contiguous())
         if self.dense:
             encoded = encoded + F.linear(_required(dense, "dense", self.dense).to(weight.dtype), weight[:, width:])
         return encoded if self.linear.bias is None else encoded + self.linear.bias

@@ -94,7 +94,8 @@ def template(name: str) -> Template:
 
 
 def _part(table: ResultTable, name: str) -> Part:
-    drawn = replace(table, rows=tuple(row for row in table.rows if row not in table.models[_DRAWN:]))
+    hidden = table.models[_DRAWN:]
+    drawn = replace(table, rows=tuple(row for row in table.rows if row not in hidden))
     sections = [
         comparison_section(drawn, f"{name}-differences"),
         learning_curves(drawn, f"{name}-curves"),
